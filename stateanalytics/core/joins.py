@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 _MIN_SCALAR_ROWS = 10_000
 
 
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 _IN_ORDER = pl.QueryOptFlags(check_order_observe=False)
 
 
@@ -115,13 +116,13 @@ def left_join(entities: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     return entities.hstack([column for column in in_order if column.name not in key])
 
 
-def left_joined(rows: pl.DataFrame, *others: pl.DataFrame, on: str | Sequence[str]) -> pl.DataFrame:
+def left_joined(rows: Rows, *others: Rows, on: str | Sequence[str]) -> Rows:
     """The rows, in their order, with the columns that other frames have for their keys.
 
     Parameters
     ----------
-    rows : polars.DataFrame
-    *others : polars.DataFrame
+    rows : polars.DataFrame or LazyFrame
+    *others : polars.DataFrame or LazyFrame
         At most one row for each key, and columns that ``rows`` does not have.
     on : str or sequence of str
         The columns of the key.

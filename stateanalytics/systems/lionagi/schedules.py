@@ -10,7 +10,7 @@ import polars as pl
 from croniter import CroniterError, croniter
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.windows import instant
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.frames import Raw
@@ -146,18 +146,21 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
 
 def of_schedules(entities: pl.DataFrame, details: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """Entities of schedules with their plan, cadence and signs of life, by their details."""
-    shown = details.select(
+    shown = details.lazy().select(
         *(name for name in key if name != "entity_id"),
         *("cadence_s", "n_running", "last_fired_at"),
         entity_id="schedule_id",
         last_sign_at=last_sign_at(),
         due_at="next_fire_at",
     )
+    told = {*shown.collect_schema()} - {*key}
     return (
-        entities.drop(set(shown.columns) - {*key}, strict=False)
+        entities.lazy()
+        .drop(told, strict=False)
         .join(shown, on=key, how="left", maintain_order="left")
         .with_columns(last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"))
         .drop("last_fired_at")
+        .pipe(collected)
     )
 
 
@@ -222,8 +225,10 @@ def with_runs(schedules: pl.DataFrame, runs: pl.DataFrame, *schedule: str) -> pl
         The columns that identify the schedule.
     """
     # Chained runs are consequences of a fire, not fires.
-    newest_first = runs.filter(pl.col("chain_depth").fill_null(0) == 0).sort(
-        "fired_at", "id", descending=True, nulls_last=True
+    newest_first = (
+        runs.lazy()
+        .filter(pl.col("chain_depth").fill_null(0) == 0)
+        .sort("fired_at", "id", descending=True, nulls_last=True)
     )
     is_executed = pl.col("status").is_in(_EXECUTED)
     is_missed = (pl.col("status") == "skipped") & (
@@ -241,8 +246,9 @@ def with_runs(schedules: pl.DataFrame, runs: pl.DataFrame, *schedule: str) -> pl
         last_executed_at=pl.col("fired_at").filter(is_executed).first(),
         last_executed_status=pl.col("status").filter(is_executed).first(),
     )
-    rows = (
-        schedules.drop({*of_runs.columns} - {*schedule}, strict=False)
+    rows = collected(
+        schedules.lazy()
+        .drop({*counts, "last_executed_at", "last_executed_status"}, strict=False)
         .join(of_runs, on=schedule, how="left", maintain_order="left")
         .with_columns(pl.col(name).fill_null(0).cast(schema.INTEGER) for name in counts)
     )
@@ -288,15 +294,10 @@ def cron_cadences(crons: pl.DataFrame) -> pl.Series:
     crons : polars.DataFrame
         ``cron_expr``, ``at`` (the moment after which fires are looked for) and ``timezone``.
     """
-    names = ["cron_expr", "at", "timezone"]
+    rows = crons[["cron_expr", "at", "timezone"]].rows()
     # Schedules are few, but a cron expression takes long to evaluate: each is evaluated once.
-    distinct = crons.select(names).drop_nulls().unique()
-    evaluated = distinct.with_columns(
-        cron_s=pl.Series(
-            [cadence_s(cron, at, zone) for cron, at, zone in distinct.rows()], dtype=pl.Float64
-        )
-    )
-    return crons.join(evaluated, on=names, how="left", maintain_order="left")["cron_s"]
+    evaluated = {row: cadence_s(*row) for row in {*rows} if None not in row}
+    return pl.Series("cron_s", [evaluated.get(row) for row in rows], dtype=pl.Float64)
 
 
 WORDS = {
