@@ -156,7 +156,8 @@ def facts_at(facts: Facts, at: object = None) -> Past:
 
 def losses(entities: pl.DataFrame, **lost: pl.Expr) -> pl.DataFrame:
     """What of some entities is lost, in the shape of `Past.lost`: nothing but what is named."""
-    return entities.with_columns(**dict.fromkeys(LOST, pl.lit(value=False)) | lost).select(LOST)
+    marks = dict.fromkeys(LOST, pl.lit(value=False)) | lost
+    return entities.lazy().with_columns(**marks).select(LOST).collect()
 
 
 def created_or_started() -> pl.Expr:
@@ -291,12 +292,13 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
         known.name for known in all_systems() if known.past.is_by_links
     }.issuperset(systems):
         return facts
-    changed_since = pl.concat(
-        _values(frame, "entity_id", ~has_happened(at))
+    later = [
+        frame.lazy().filter(~has_happened(at)).select("entity_id").unique()
         for frame in (facts.transitions, facts.events)
-    )
+    ]
+    changed_since = pl.lit(pl.concat(later).collect().to_series()).implode()
     is_later = pl.any_horizontal(
-        pl.col("entity_id").is_in(changed_since.unique().implode()), pl.col(_MOMENTS) > instant(at)
+        pl.col("entity_id").is_in(changed_since), pl.col(_MOMENTS) > instant(at)
     )
     had_ended = pl.max_horizontal("updated_at", "ended_at") <= instant(at)
     is_settled = (had_ended & ~is_later.fill_null(value=False)).fill_null(value=False) & ~is_open
@@ -308,15 +310,17 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
     )
     is_needed = (has_begun(at) & ~is_settled) | kind.is_first_distinct()
     links = pl.concat(
-        entities.select(node=pl.int_range(pl.len()), id=column).drop_nulls() for column in _LINKS
+        entities.lazy().select(node=pl.int_range(pl.len()), id=column).drop_nulls()
+        for column in _LINKS
     )
-    work = connected_components(entities.height, links)
-    kept = work.is_in(work.filter(entities.select(is_needed).to_series()).unique().implode())
-    ids = entities["entity_id"].filter(kept).unique().implode()
-    is_of_kept = pl.col("entity_id").is_in(ids).fill_null(value=True)
+    work = pl.lit(connected_components(entities.height, links))
+    kept = entities.lazy().filter(work.is_in(work.filter(is_needed).implode())).collect()
+    is_of_kept = (
+        pl.col("entity_id").is_in(pl.lit(kept["entity_id"]).implode()).fill_null(value=True)
+    )
     part = changed_facts(
         facts,
-        entities=entities.filter(kept),
+        entities=kept,
         transitions=facts.transitions.filter(is_of_kept),
         events=facts.events.filter(is_of_kept),
     )
@@ -339,32 +343,34 @@ def _with_history(
     overwritten, seen_later : sequence of str
         The inputs that record anything later, and those that were read later.
     """
-    changes = facts.transitions.select(
-        *(*_KEY, "at", "seq", "status", "previous_status", "reason_code", "evidence"),
-        reason_message="message",
-    ).sort("at", "seq", nulls_last=True)
+    changes = (
+        facts.transitions.lazy()
+        .select(
+            *(*_KEY, "at", "seq", "status", "previous_status", "reason_code", "evidence"),
+            reason_message="message",
+        )
+        .sort("at", "seq", nulls_last=True)
+        .collect()
+    )
     is_before, is_after = pl.col("at") <= instant(at), pl.col("at") > instant(at)
     # Rows are found by number first, so that texts are looked up for two changes an entity.
     numbers = (
-        changes.with_row_index("number")
+        changes.lazy()
+        .with_row_index("number")
         .group_by(_KEY)
         .agg(
             last=pl.when(is_before).then("number").max(),
             next=pl.when(is_after).then("number").min(),
         )
+        .collect()
     )
-    following = changes[numbers["next"]]["previous_status"]
-    of_transitions = (
-        changes[numbers["last"]]
-        .drop(_KEY)
-        .rename("log_{}".format)
-        .select(
-            *(numbers[name] for name in _KEY),
-            pl.all(),
-            numbers["last"].is_not_null().alias("was_changed"),
-            numbers["next"].is_not_null().alias("is_changed_later"),
-            following.alias("next_previous"),
-        )
+    last, following = pl.lit(numbers["last"]), pl.lit(numbers["next"])
+    of_transitions = changes.select(
+        *(numbers[name] for name in _KEY),
+        pl.exclude(_KEY).gather(last).name.prefix("log_"),
+        was_changed=last.is_not_null(),
+        is_changed_later=following.is_not_null(),
+        next_previous=pl.col("previous_status").gather(following),
     )
     is_message = pl.col("kind").is_in(_MESSAGES)
     of_events = facts.events.group_by(_KEY).agg(
@@ -376,7 +382,9 @@ def _with_history(
         active_at=pl.when(pl.col("is_activity") & is_before).then("at").max(),
     )
     parts = [
-        facts.entities.filter(pl.col("entity_type") == part).select(
+        facts.entities.lazy()
+        .filter(pl.col("entity_type") == part)
+        .select(
             *("source", "system", has_begun(at).alias("has_begun")),
             entity_type=pl.lit(whole),
             entity_id=link,
@@ -391,6 +399,7 @@ def _with_history(
             n_begun=pl.col("has_begun").sum().cast(pl.Int64),
             n_begun_later=(~pl.col("has_begun")).sum().cast(pl.Int64),
         )
+        .collect()
     )
     rows = facts.entities.filter(has_begun(at))
     for columns in (of_transitions, of_events, of_parts):
@@ -445,11 +454,11 @@ def _is_update_life() -> pl.Expr:
 def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """Entities with their past values, and with the axes of their past statuses."""
     entities = schema.ENTITIES.conform(rows.with_columns(**_past_values(at)))
-    is_unchanged = rows["is_unchanged"]
+    is_unchanged, present = rows["is_unchanged"], {*rows["system"].unique()}
     for system in all_systems():
-        mine = (entities["system"] == system.name).fill_null(value=False)
-        if not has_own_statuses(system.words.vocabulary) or not mine.any():
+        if not has_own_statuses(system.words.vocabulary) or system.name not in present:
             continue
+        mine = (entities["system"] == system.name).fill_null(value=False)
         # Recorded axes are of the present: a run that changed since has a past status, from
         # which its axes are derived.
         is_kept = pl.when(is_unchanged.filter(mine))

@@ -159,8 +159,8 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
     parts = [name for known in all_systems() for name in known.runs.part_types]
     systems = set(entities["system"].unique())
     if systems.isdisjoint(drives) or systems <= {*drives}:
-        none = LINKS.empty().with_columns(is_ambiguous=pl.lit(value=False))
-        return none, none, LINKS.empty()
+        none = LINKS.empty()
+        return *[none.hstack([pl.Series("is_ambiguous", [], pl.Boolean)])] * 2, none
     # Two rows of one key are one session.
     sessions = ENTITIES.conform(entities.filter(pl.col("entity_type") == "session")).unique(
         _DRIVER, keep="first", maintain_order=True
@@ -391,8 +391,10 @@ def is_driven(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> 
 
 def _counted_links(entities: pl.DataFrame, uncounted: pl.DataFrame | None) -> pl.DataFrame:
     """The links whose driver counts the work."""
-    counted = links(entities).filter("is_counted_by_driver")
-    return counted if uncounted is None else counted.join(uncounted, on=_DRIVER, how="anti")
+    counted = links(entities).lazy().filter("is_counted_by_driver")
+    if uncounted is not None:
+        counted = counted.join(uncounted.lazy(), on=_DRIVER, how="anti")
+    return counted.collect()
 
 
 def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> pl.DataFrame:
