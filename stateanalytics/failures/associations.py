@@ -342,8 +342,10 @@ def count_faults(
             is_consequence=is_consequence().all(),
         )
     )
-    of_clusters = of_clusters.join(titles_of_faults(failed), on="fault_id", maintain_order="left")
-    counted = count_groups(failed, ["fault_id"]).join(of_clusters, on="fault_id")
+    titles = titles_of_faults(failed).lazy()
+    of_clusters = of_clusters.lazy().join(titles, on="fault_id", maintain_order="left").collect()
+    groups = count_groups(failed, ["fault_id"]).lazy()
+    counted = groups.join(of_clusters.lazy(), on="fault_id").collect()
     return collected(
         sorted_by_cost(counted, "fault_id")
         .lazy()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.windows import TICK, WEEK, Window, instant, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
@@ -577,11 +577,11 @@ def find_entries(entries: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         too); unless the ledger has an entry for that cluster as well. Of two entries that match
         one cluster, the one with fewer rows stays as it is.
     """
-    named = entries.with_columns(ledger_id="cluster_id")
+    named = entries.hstack([entries["cluster_id"].alias("ledger_id")])
     own = rows.group_by("cluster_id").agg(last_of_id_at=pl.col("failed_at").max())
-    lost = named.join(own, on="cluster_id", how="anti")
+    lost = named.lazy().join(own.lazy(), on="cluster_id", how="anti").collect()
     if lost.is_empty() or rows.is_empty():
-        return named.join(own, on="cluster_id", how="left", maintain_order="left")
+        return left_joined(named.lazy(), own.lazy(), on="cluster_id").collect()
     by_id = lost.join(find_aliases(rows), left_on="ledger_id", right_on="alias_id").select(
         "ledger_id", "n_rows", matched="cluster_id_right", last_matched_at="last_at"
     )

@@ -241,7 +241,7 @@ def count_costs(
         Result of `prices`.
     by : sequence of str
     """
-    runs = rows.filter(is_counted(), pl.col("entity_type") == "session")
+    runs = rows.lazy().filter(is_counted(), pl.col("entity_type") == "session")
     costed = priced(runs, used, table, by_model="model" in by).with_columns(
         is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
         is_bad=is_failure().fill_null(value=False),
@@ -268,7 +268,11 @@ def count_costs(
 
 
 def priced(
-    runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool = False
+    runs: pl.DataFrame | pl.LazyFrame,
+    used: pl.DataFrame,
+    table: pl.DataFrame,
+    *,
+    by_model: bool = False,
 ) -> pl.LazyFrame:
     """Runs with ``estimated_usd`` and ``total_usd``; ``by_model``: a row for each of its models."""
     # A damaged input may hold a key twice: each row stays a run of its own.

@@ -166,11 +166,11 @@ def population(
     """
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
-    known = deduplicated(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
+    known = deduplicated(states[[*ENTITY_KEY, *_STATE_COLUMNS]])
     uncounted = left_out_by_themselves(entities, known)
     driven = is_driven(entities, uncounted)
-    described = with_usage(entities, uncounted).with_columns(
-        is_mirror(entities, driven), shows_of(entities)
+    described = with_usage(entities, uncounted).hstack(
+        [is_mirror(entities, driven), shows_of(entities)]
     )
     rows = (
         left_join(described, known)

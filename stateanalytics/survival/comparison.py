@@ -442,7 +442,7 @@ def difference(
     estimates, influences = estimate(runs, key, until_s)
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
     cells = _comparable(estimates.lazy().join(sizes, on=key))
-    kept = runs.join(cells, on=STRATUM_NAME, how="semi")
+    kept = runs.filter(pl.col(STRATUM_NAME).is_in(cells[STRATUM_NAME].to_list()))
     row = _group_sizes(kept) | _coverage(runs, cells)
     if cells.is_empty():
         return row | {"estimate": None, "variance": None, "degrees": None}

@@ -391,7 +391,10 @@ def is_driven(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> 
 
 def _counted_links(entities: pl.DataFrame, uncounted: pl.DataFrame | None) -> pl.DataFrame:
     """The links whose driver counts the work."""
-    counted = links(entities).lazy().filter("is_counted_by_driver")
+    found = links(entities)
+    if found.is_empty():
+        return found
+    counted = found.lazy().filter("is_counted_by_driver")
     if uncounted is not None:
         counted = counted.join(uncounted.lazy(), on=_DRIVER, how="anti")
     return counted.collect()
@@ -476,15 +479,15 @@ def program_versions(facts: Facts) -> pl.DataFrame:
         ``source``, ``entity_id`` and ``program_version``.
     """
     parts = [
-        pl.DataFrame(schema=dict.fromkeys(("source", "entity_id", "program_version"), pl.String))
+        pl.LazyFrame(schema=dict.fromkeys(("source", "entity_id", "program_version"), pl.String))
     ]
     for name, shape in detail_frames().items():
         is_of_sessions = shape.key in (("source", "thread_id"), ("source", "session_id"))
         if name in facts.details and is_of_sessions and "program_version" in shape.dtypes:
-            columns = ("source", "program_version")
-            detail = facts.detail(shape)
-            parts.append(detail.select(*columns, entity_id=shape.key[1]).select(parts[0].columns))
-    return pl.concat(parts).drop_nulls().unique(["source", "entity_id"], keep="first")
+            columns = ("source", pl.col(shape.key[1]).alias("entity_id"), "program_version")
+            parts.append(facts.detail(shape).lazy().select(columns))
+    known = pl.concat(parts).drop_nulls()
+    return known.unique(["source", "entity_id"], keep="first").collect()
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:

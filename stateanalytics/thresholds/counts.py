@@ -135,8 +135,13 @@ def silence_support(
     would have spoken again. Today's threshold is a candidate even beyond the data: the waiting
     of the dead is known, and so is a bound of the silences that could be broken before it.
     """
-    is_own_end = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    reach = support(gaps.select("unit", duration_s="gap_s", ended=is_own_end), candidates_s)
+    closed_by = gaps["closed_by"]
+    lengths = {
+        "unit": gaps["unit"],
+        "duration_s": gaps["gap_s"],
+        "ended": (closed_by == "sign_of_life") | (closed_by == "own_end"),
+    }
+    reach = support(pl.DataFrame(lengths), candidates_s)
     if today_s is None or not reach.candidates_s or today_s <= reach.candidates_s[-1]:
         return reach
     return replace(

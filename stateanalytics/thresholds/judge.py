@@ -88,9 +88,12 @@ class _Evidence:
     @cached_property
     def hours(self) -> float:
         """Hours proven alive."""
-        is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
+        closed_by = self.rows["closed_by"]
+        alive_s = self.rows["gap_s"].filter(
+            (closed_by == "sign_of_life") | (closed_by == "own_end")
+        )
         # Sorted, because the last digit of a float sum depends on the order.
-        return float(self.rows.filter(is_alive)["gap_s"].sort().sum()) / 3600
+        return float(alive_s.sort().sum()) / 3600
 
     @cached_property
     def weighted(self) -> pl.DataFrame:

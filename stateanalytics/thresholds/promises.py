@@ -225,7 +225,7 @@ def _is_seen(rows: pl.DataFrame, constant: Constant, value_s: float) -> bool:
     """Whether enough units were at risk at that value."""
     if constant.is_of_silence:
         rows = rows.select("unit", duration_s="gap_s", ended=pl.col("closed_by") != "as_of")
-    at_risk = support(rows.select("unit", "duration_s", "ended"), [value_s]).n_at_risk
+    at_risk = support(rows[["unit", "duration_s", "ended"]], [value_s]).n_at_risk
     return bool(at_risk) and at_risk[0] >= FEWEST_AT_RISK
 
 

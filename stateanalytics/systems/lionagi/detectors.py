@@ -100,12 +100,14 @@ _ENDED = tuple(word.raw_status for word in words_of("session") if word.is_termin
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
     """Terminal statuses of sessions, without those of reapers, which may have closed a live run."""
-    return facts.transitions.filter(
+    ends = facts.transitions.lazy().filter(
         pl.col("entity_type") == "session",
         pl.col("system") == SYSTEM.name,
         pl.col("status").is_in(_ENDED),
         ~pl.col("reason_code").is_in(SYSTEM.ends.death_codes).fill_null(value=False),
-    ).select("source", "system", "entity_id", "at", boundary=pl.lit("other_end"))
+    )
+    boundary = pl.lit("other_end")
+    return ends.select("source", "system", "entity_id", "at", boundary=boundary).collect()
 
 
 DAY_S = 86_400.0
@@ -525,7 +527,8 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
     seen = pl.when(is_running).then("health_0_28").otherwise(pl.lit("healthy"))
     ranks = {word: place for place, word in enumerate(HEALTH_ORDER)}
     children = (
-        rows.filter(is_session & pl.col("invocation_id").is_not_null())
+        rows.lazy()
+        .filter(is_session & pl.col("invocation_id").is_not_null())
         .group_by("source", "invocation_id")
         .agg(
             _rank=seen.replace_strict(ranks, return_dtype=pl.Int8).max(),
@@ -539,20 +542,25 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
             entity_type=pl.lit("invocation"),
         )
     )
-    return left_joined(rows, children, on=["source", "entity_type", "entity_id"])
+    joined = left_joined(rows.lazy(), children, on=["source", "entity_type", "entity_id"])
+    return joined.collect()
 
 
 def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     schedules = past.facts.detail(frames.SCHEDULES)
-    judged = with_schedule_health(schedule_ages(schedules, past.at)).select(
-        "source",
-        "schedule_health",
-        "n_failed_in_row",
-        "n_missed",
-        entity_id="schedule_id",
-        entity_type=pl.lit("schedule"),
-        schedule_silence_s="silence_s",
-        schedule_limit_s=schedule_limit_s(),
-        next_fire_overdue_s=-pl.col("next_fire_in_s"),
+    judged = (
+        with_schedule_health(schedule_ages(schedules, past.at))
+        .lazy()
+        .select(
+            "source",
+            "schedule_health",
+            "n_failed_in_row",
+            "n_missed",
+            entity_id="schedule_id",
+            entity_type=pl.lit("schedule"),
+            schedule_silence_s="silence_s",
+            schedule_limit_s=schedule_limit_s(),
+            next_fire_overdue_s=-pl.col("next_fire_in_s"),
+        )
     )
-    return left_joined(rows, judged, on=["source", "entity_type", "entity_id"])
+    return left_joined(rows.lazy(), judged, on=["source", "entity_type", "entity_id"]).collect()
