@@ -215,7 +215,7 @@ def in_words(
         if chosen is not None:
             own = own.join(chosen.lazy(), on=schema.ENTITY_KEY, how="semi", maintain_order="left")
         parts.append(_in_words(own, rows.columns, detector, at))
-    return pl.concat([DETECTIONS.empty(), *pl.collect_all(parts)])
+    return pl.concat([DETECTIONS.empty().lazy(), *parts]).collect()
 
 
 def _prepared(rows: pl.DataFrame) -> pl.DataFrame:

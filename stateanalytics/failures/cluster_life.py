@@ -36,7 +36,7 @@ from stateanalytics.failures.fault_registry import (
 )
 from stateanalytics.failures.fault_table import KEY
 from stateanalytics.failures.frames import ALIASES, ESCALATING, LIFE
-from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.failures.ownership import (
     SCHEMA,
     as_frame,
@@ -47,6 +47,7 @@ from stateanalytics.failures.ownership import (
 from stateanalytics.failures.weekly_change import (
     QUIET_CHANCE,
     QUIET_WEEKS,
+    all_periods,
     growth,
     is_back,
     n_quiet_weeks,
@@ -199,10 +200,9 @@ def count_lives(
     ``begins`` is when the data begin; None: before the window.
     """
     known = rows.filter(pl.col("failed_at") < instant(now.until))
-    here, before = (
-        count_groups(members_within(known, period, as_of, begins), ["cluster_id"]).lazy()
-        for period in (now, period_before(now))
-    )
+    periods = (now, period_before(now), all_periods(now))
+    members = members_within_each(known, periods, as_of, begins)
+    here, before = (count_groups(members[period], ["cluster_id"]).lazy() for period in periods[:2])
     # Of a week that is not over, only what has passed was without a failure.
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
     known_since = min(
@@ -238,7 +238,7 @@ def count_lives(
         )
         .join(before.select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id)
         .join(here.select("cluster_id", *_COUNTED, *COSTS), **on_id)
-        .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=begins).lazy(), **on_id)
+        .join(growth(known, members[periods[2]], ended, now, as_of=as_of, fdr=fdr).lazy(), **on_id)
         .with_columns(
             pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),
             is_growing=pl.col("q_value") <= fdr,

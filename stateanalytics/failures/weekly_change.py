@@ -343,29 +343,33 @@ def _incidents(failed: pl.DataFrame) -> pl.DataFrame:
     return failed.group_by("cluster_id", incident=incident).agg(at=pl.col("failed_at").min())
 
 
+def all_periods(now: Window) -> Window:
+    """The periods of `growth`: that of a window, and those before it that it is compared with."""
+    n_periods = USUAL + SPANS[-1]
+    return Window(now.until - n_periods * (now.until - now.since), now.until, "all periods")
+
+
 def growth(
     rows: pl.DataFrame,
+    members: pl.DataFrame,
     ended: pl.DataFrame,
     now: Window,
     *,
     as_of: datetime,
     fdr: float,
-    begins: datetime | None = None,
 ) -> pl.DataFrame:
     """Whether each cluster fails more often than in the 16 periods before (`USUAL`).
 
     Parameters
     ----------
-    rows, ended : polars.DataFrame
-        `members` and `placed_runs`, of all time.
+    rows, members, ended : polars.DataFrame
+        `members` of all time, those within `all_periods`, and `placed_runs` of all time.
     now : Window
         The periods before are as long.
     as_of : datetime
         What came later is not known.
     fdr : float
         Clusters that have too few incidents for a p-value below it are not tested.
-    begins : datetime, optional
-        When the data begin; None: before all periods.
 
     Returns
     -------
@@ -384,10 +388,8 @@ def growth(
     negative binomial distribution, with ``a`` of the cluster, shrunk towards that of all
     clusters (`PRIOR`), which is `N_ERRORS` above its estimate.
     """
-    length, n_periods = now.until - now.since, USUAL + SPANS[-1]
-    span = Window(now.until - n_periods * length, now.until, "all periods")
-    incidents = _incidents(members_within(rows, span, as_of, begins))
-    placed = within(ended.lazy(), span, as_of=as_of).select(at="placed_at")
+    length, incidents = now.until - now.since, _incidents(members)
+    placed = within(ended.lazy(), all_periods(now), as_of=as_of).select(at="placed_at")
     runs = placed.drop_nulls().sort("at").collect()
     us_ago = (instant(now.until) - pl.col("at")).dt.total_microseconds() - 1
     ago = (us_ago // (length // timedelta(microseconds=1))).alias("ago")

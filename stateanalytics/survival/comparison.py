@@ -175,16 +175,17 @@ def reversals(runs: pl.DataFrame, by: str = "model") -> pl.DataFrame:
     options = _Options(["kind", "project"], has_log_rank=False)
     kept = _prepared(runs, by, options.columns)
     base, others = _values(kept, by, None)
-    # Variances take most of the time, so first they are computed where signs may differ. If
-    # nothing is significant there, nothing is reversed; else q-values need all comparisons.
+    # Variances take most of the time, so first they are computed where signs may differ. If no
+    # raw difference is significant there, or among all, nothing is reversed.
     until_s = _horizons(kept, by, base, others)
     suspects = _with_opposite_signs(kept, by, base, until_s)
     of_others = {value: until for value, until in until_s.items() if value not in suspects}
-    rows = _rows(kept, by, base, suspects, options)
+    raw, adjusted = (options._replace(methods=[method]) for method in METHODS)
+    rows = _rows(kept, by, base, suspects, raw)
     if any(row["p_value"] is not None and row["p_value"] <= options.fdr for row in rows):
-        rows += _rows(kept, by, base, of_others, options)
-    else:
-        rows = []
+        rows += _rows(kept, by, base, of_others, raw)
+        if (_with_verdicts(rows, options.fdr)["q_value"] <= options.fdr).any():
+            rows += _rows(kept, by, base, until_s, adjusted)
     judged = _with_verdicts(rows, options.fdr)
     vanishes = pl.col("in_words").str.ends_with(VANISHES).any().over("value", "measure")
     return judged.filter(vanishes | pl.col("is_reversed"))
@@ -220,6 +221,7 @@ class _Options(NamedTuple):
     least: int = 10
     regression: bool = False
     has_log_rank: bool = True
+    methods: Sequence[str] = METHODS
 
 
 def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | None, list[str]]:
@@ -293,7 +295,7 @@ def _pair_rows(
     columns = options.columns
     is_unadjusted = "project" in runs.columns and "project" not in columns
     rows = []
-    for method in METHODS:
+    for method in options.methods:
         stratified = (
             runs if method == "adjusted" else runs.with_columns(pl.lit("all").alias(STRATUM_NAME))
         )

@@ -78,6 +78,10 @@ class _Evidence:
     rows: pl.DataFrame
 
     @cached_property
+    def of_kinds(self) -> dict[str, pl.DataFrame]:
+        return {part["kind"][0]: part for part in self.rows.partition_by("kind")}
+
+    @cached_property
     def n_units(self) -> int:
         return self.rows["unit"].n_unique()
 
@@ -169,7 +173,11 @@ def judge_all(
     @cache
     def of_kind(name: str, system: str, kind: str | None, others: tuple[str, ...]) -> _Evidence:
         whole = of_system(name, system)
-        return whole if kind is None else _Evidence(whole.rows.filter(matches_kind(kind, others)))
+        if kind is None or kind == OTHER:
+            return (
+                whole if kind is None else _Evidence(whole.rows.filter(matches_kind(kind, others)))
+            )
+        return _Evidence(whole.of_kinds.get(kind, whole.rows.clear()))
 
     @cache
     def assessed(constant: Constant) -> _Assessment:

@@ -224,19 +224,20 @@ def _evidence(text: str | None, message: str | None) -> Iterator[str]:
 
 def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
     """Blocked work that the policy calls neutral: a gap in the cascade itself."""
-    blocked = rows.filter(
-        pl.col("severity") == "neutral",
-        (pl.col("lifecycle") == "blocked") | (pl.col("health") == "blocked"),
-    ).sort(
-        "placed_at", "entity_type", "entity_id", "source", descending=[True, False, False, False]
+    is_blocked = (pl.col("lifecycle") == "blocked") | (pl.col("health") == "blocked")
+    order = ("placed_at", "entity_type", "entity_id", "source")
+    blocked = (
+        rows.lazy()
+        .filter(is_blocked, severity="neutral")
+        .sort(order, descending=[True, False, False, False])
+        .with_columns(n_alike=1, n_causes=1, lost_s=None)
+        .collect()
     )
     n, policy = blocked.height, material.policy.version
     return {
         "finding": say("attention.blocked" if n else "attention.none_blocked", n=n, policy=policy),
         "n": n,
-        "items": items_of(
-            blocked.with_columns(n_alike=1, n_causes=1, lost_s=None).head(N_BLOCKED_SHOWN), material
-        ),
+        "items": items_of(blocked.head(N_BLOCKED_SHOWN), material),
     }
 
 

@@ -89,8 +89,7 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK)).alias(
         "seen_until"
     )
-    frame = pl.DataFrame({"from_at": steps}).select(
-        "from_at",
+    frame = pl.DataFrame({"from_at": steps}).with_columns(
         seen_until,
         is_part=(from_at < instant(window.since)) | (seen_until < steps_until),
     )
@@ -98,7 +97,7 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
         moments.search_sorted(frame["seen_until"], side="left").cast(pl.Int64)
         for moments in _began_and_ended(material)
     )
-    return frame.with_columns(n_open=began - ended)
+    return frame.hstack([(began - ended).alias("n_open")])
 
 
 def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
