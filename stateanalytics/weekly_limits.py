@@ -23,7 +23,7 @@ from stateanalytics.failures.failure_rows import ended_runs, find_members, judge
 from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import count_headline, unit_of, within
+from stateanalytics.state.population import count_headlines, unit_of, within
 from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
@@ -294,14 +294,14 @@ def numbers_of_ended(
     units = connected_components(ended.height, pl.concat(pairs))
     united = runs.with_columns(incident_id=pl.lit(units).cast(pl.String))
     of_windows = collected_each([within(united, window, as_of=as_of) for window in windows])
-    n_incidents = count_run_incidents(*windows.values())
+    counted = count_headlines(of_windows, count_run_incidents(*windows.values()))
     rows = [
         (window.label, measure, count.n, count.of, count.sure and count.sure.n_effective)
-        for window, ended, n in zip(windows, of_windows, n_incidents, strict=True)
-        for measure, count in count_headline(ended, n).items()
+        for window, counts in zip(windows, counted, strict=True)
+        for measure, count in counts.items()
     ]
-    counts = {"n": pl.Int64, "n_of": pl.Int64, "n_effective": pl.Float64}
-    schema = {"week": pl.String, "measure": pl.String, **counts}
+    dtypes = {"n": pl.Int64, "n_of": pl.Int64, "n_effective": pl.Float64}
+    schema = {"week": pl.String, "measure": pl.String, **dtypes}
     absent, is_share = pl.lit(None, pl.String), pl.col("measure").is_in(SHARES)
     return pl.DataFrame(rows, schema=schema, orient="row").with_columns(
         coverage=pl.lit("whole"),

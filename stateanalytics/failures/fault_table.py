@@ -152,7 +152,9 @@ def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
         assigned=pl.col("fault_id").first(),
         **counted,
     )
-    return add_faults(named, pl.col("place")).with_columns(fault_id="assigned")
+    titled = add_faults(named, pl.col("place"))
+    place = titled.columns.index("fault_id")
+    return titled.replace_column(place, titled["assigned"].alias("fault_id"))
 
 
 def titles_of_faults(rows: pl.DataFrame) -> pl.DataFrame:

@@ -285,12 +285,11 @@ def priced(
     in_one = others.select(
         "run", "model", "last_model", *_OF_RUN, is_cost_recorded=pl.lit(None, pl.Boolean)
     )
-    models = pl.concat([by_models, in_one], how="diagonal").collect()
+    models = pl.concat([by_models, in_one], how="diagonal")
     usd, model, is_recorded = pl.col("estimated_usd"), pl.col("model"), pl.col("is_cost_recorded")
     rest = pl.when(is_recorded).then(0.0).otherwise(usd)
     split = (
-        models.hstack([estimated_usd(models, table)])
-        .lazy()
+        _with_estimates(models, table)
         .group_by("run", *(["model"] if by_model else []))
         .agg(
             estimated_usd=pl.when(usd.is_not_null().all()).then(usd.sum()),
@@ -459,11 +458,16 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
     >>> estimated_usd(rows, prices()).to_list()
     [1.25, None, None]
     """
-    known = rows.lazy().with_columns(_plain_model())
+    return _with_estimates(rows.lazy(), table).select("estimated_usd").collect().to_series()
+
+
+def _with_estimates(rows: pl.LazyFrame, table: pl.DataFrame) -> pl.LazyFrame:
+    """The rows with the column of `estimated_usd`."""
+    known = rows.with_columns(_plain_model().alias("plain_model"))
     read = pl.col("n_cache_read_tokens")
     # Not every provider charges for cache writes, or reports them.
     written = pl.col("n_cache_write_tokens").fill_null(0)
-    is_split = "n_cache_write_1h_tokens" in rows.columns
+    is_split = "n_cache_write_1h_tokens" in rows.collect_schema()
     for_an_hour = pl.col("n_cache_write_1h_tokens").fill_null(0) if is_split else pl.lit(0)
     parts = {
         "input_usd": (pl.col("n_input_tokens") - read - written).clip(0),
@@ -473,5 +477,6 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
         "output_usd": pl.col("n_output_tokens"),
     }
     usd = sum((pl.col(price) * n_tokens for price, n_tokens in parts.items()), pl.lit(0.0))
-    priced = known.join(table.lazy(), on="model", how="left", maintain_order="left")
-    return priced.select(estimated_usd=usd / _MILLION).collect().to_series()
+    usd_of = table.lazy().select(*parts, plain_model="model")
+    priced = known.join(usd_of, on="plain_model", how="left", maintain_order="left")
+    return priced.with_columns(estimated_usd=usd / _MILLION).drop("plain_model", *parts)

@@ -10,7 +10,7 @@ independent units, not rows: shows, invocations, sessions; or projects, where th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import PurePath
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import deduplicated, left_join
+from stateanalytics.core.joins import collected_each, deduplicated, left_join
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.errors import check_columns
@@ -415,23 +415,33 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
     >>> [(count.n, count.of) for count in count_headline(runs, 1).values()]
     [(3, None), (1, 2), (0, 2), (1, 1), (1, None)]
     """
+    return count_headlines([runs], [n_incidents])[0]
+
+
+def count_headlines(
+    windows: Sequence[pl.DataFrame], n_incidents: Sequence[int]
+) -> list[dict[str, Count]]:
+    """The `count_headline` of each of some windows, in one query."""
     is_open = pl.col("is_open")
     asked = {
         "completed": (~is_open, ended_well()),
         "timed_out": (~is_open, pl.col("outcome") == "timed_out"),
         "unresolved": (is_open, pl.col("severity").is_in(list(TROUBLE))),
     }
-    plans = [
-        _units_hit(runs, is_hit, among).with_columns(asked=pl.lit(name))
-        for name, (among, is_hit) in asked.items()
+    of_each = [(runs, name, *asked[name]) for runs in windows for name in asked]
+    units = collected_each([_units_hit(runs, is_hit, among) for runs, _, among, is_hit in of_each])
+    shares = [
+        (name, _share(hits, runs, is_hit, among))
+        for hits, (runs, name, among, is_hit) in zip(units, of_each, strict=True)
     ]
-    units = pl.concat(plans).collect()
-    by_name = {part["asked"][0]: part for part in units.partition_by("asked")}
-    named = {
-        name: _share(by_name.get(name, units.clear()), runs, is_hit, among)
-        for name, (among, is_hit) in asked.items()
-    }
-    return {"runs": Count(runs.height), **named, "incidents": Count(n_incidents)}
+    return [
+        {
+            "runs": Count(runs.height),
+            **dict(shares[i * len(asked) : (i + 1) * len(asked)]),
+            "incidents": Count(n),
+        }
+        for i, (runs, n) in enumerate(zip(windows, n_incidents, strict=True))
+    ]
 
 
 def share_of(runs: pl.DataFrame, is_hit: pl.Expr) -> Count:

@@ -171,7 +171,7 @@ class Causes:
             with_incidence(self.table.lazy(), number).with_columns(
                 variance=covariance(pl.col("incidence")).clip(0.0)
             ),
-            self.rows,
+            self.rows.lazy(),
             terms,
             pl.col("ended") & (pl.col(self.cause) == self.names["cause"][number]),
             conf_level,
@@ -215,7 +215,7 @@ def cause_table(
         )
         .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
     )
-    return Causes(table, names, collected(sets.strata), sets.rows, cause)
+    return Causes(table, names, collected(sets.strata), collected(sets.rows), cause)
 
 
 def with_incidence(table: pl.LazyFrame, number: int) -> pl.LazyFrame:

@@ -26,7 +26,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected, deduplicated, left_join
+from stateanalytics.core.joins import Rows, collected, deduplicated, left_join
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import EXIT_CODES, words_of
 from stateanalytics.systems.base import Auditing
@@ -46,7 +46,7 @@ _OPEN_PLAYS = [word.raw_status for word in words_of("play") if not word.is_termi
 _HOUR_S = 3600.0
 
 
-def with_phantom_reason(rows: pl.DataFrame, *, stale_s: float | pl.Expr = _HOUR_S) -> pl.DataFrame:
+def with_phantom_reason(rows: Rows, *, stale_s: float | pl.Expr = _HOUR_S) -> Rows:
     """Running sessions with the reason why lionagi's classifier calls them a phantom.
 
     Parameters
@@ -78,9 +78,9 @@ def with_phantom_reason(rows: pl.DataFrame, *, stale_s: float | pl.Expr = _HOUR_
     """
     is_alive = pl.col("process_alive").fill_null(value=False)
     is_fresh = (pl.col("updated_age_s") < stale_s).fill_null(value=False)
-    has_locks = pl.col("has_stale_locks")
+    has_locks, columns = pl.col("has_stale_locks"), rows.collect_schema()
     is_foreign, is_missing = (
-        pl.col(name).fill_null(value=False) if name in rows.columns else pl.lit(value=False)
+        pl.col(name).fill_null(value=False) if name in columns else pl.lit(value=False)
         for name in ("is_foreign", "is_artifacts_gone")
     )
     return rows.with_columns(

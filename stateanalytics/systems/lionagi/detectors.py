@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, Past
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import Rows, left_joined
 from stateanalytics.core.session_health import (
     DEFAULT_STALE_AFTER_S,
     HEALTH_ORDER,
@@ -418,7 +418,7 @@ def _schedules() -> _Rules:
 # --- the columns that only these detectors read ------------------------------------------
 
 
-def with_display_status(rows: pl.DataFrame) -> pl.DataFrame:
+def with_display_status(rows: Rows) -> Rows:
     """Runs with the word that a page shows for each, and three judgements that follow from it.
 
     Parameters
@@ -501,21 +501,23 @@ def add_words(rows: pl.DataFrame) -> pl.DataFrame:
         ``reason_code``, ``reason_message``.
     """
     named = rows.with_columns(invocation_kind="kind", message_count="n_messages")
-    named = named.with_columns(
-        _health_by(version)(named, None).alias(column)
-        for column, version in _HEALTH_COLUMNS.items()
+    named = named.hstack(
+        [
+            _health_by(version)(named, None).alias(column)
+            for column, version in _HEALTH_COLUMNS.items()
+        ]
     )
     named = named.with_columns(
         list_health_0_26=_list_health_0_26(named, None),
         list_health_0_36=pl.when(pl.col("status") == "running").then("health_0_36"),
     )
     # The pages get a row without a status as completed.
-    rows_of_pages = named.with_columns(
+    rows_of_pages = named.lazy().with_columns(
         session_health="list_health_0_36", status=pl.col("status").fill_null("completed")
     )
     shown = with_display_status(rows_of_pages).with_columns(status=named["status"])
     rank = pl.col("updated_age_s").rank("ordinal").over("source", "entity_type")
-    return audits.with_phantom_reason(shown).with_columns(update_rank=rank)
+    return audits.with_phantom_reason(shown).with_columns(update_rank=rank).collect()
 
 
 def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
@@ -548,19 +550,15 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     schedules = past.facts.detail(frames.SCHEDULES)
-    judged = (
-        with_schedule_health(schedule_ages(schedules, past.at))
-        .lazy()
-        .select(
-            "source",
-            "schedule_health",
-            "n_failed_in_row",
-            "n_missed",
-            entity_id="schedule_id",
-            entity_type=pl.lit("schedule"),
-            schedule_silence_s="silence_s",
-            schedule_limit_s=schedule_limit_s(),
-            next_fire_overdue_s=-pl.col("next_fire_in_s"),
-        )
+    judged = with_schedule_health(schedule_ages(schedules.lazy(), past.at)).select(
+        "source",
+        "schedule_health",
+        "n_failed_in_row",
+        "n_missed",
+        entity_id="schedule_id",
+        entity_type=pl.lit("schedule"),
+        schedule_silence_s="silence_s",
+        schedule_limit_s=schedule_limit_s(),
+        next_fire_overdue_s=-pl.col("next_fire_in_s"),
     )
     return left_joined(rows.lazy(), judged, on=["source", "entity_type", "entity_id"]).collect()

@@ -10,7 +10,7 @@ import polars as pl
 from croniter import CroniterError, croniter
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import collected, left_joined
+from stateanalytics.core.joins import Rows, collected, left_joined
 from stateanalytics.core.windows import instant
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.frames import Raw
@@ -311,7 +311,7 @@ WORDS = {
 """E1's words and what they mean; the first that applies wins."""
 
 
-def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
+def schedule_ages(schedules: Rows, as_of: datetime) -> Rows:
     """Schedules with the ages of the moments of ``frames.SCHEDULES``.
 
     Adds ``silence_s`` (since the last proof that the schedule works; null without one),
@@ -347,7 +347,7 @@ def schedule_limit_s() -> pl.Expr:
     return pl.when(cadence > 0).then(pl.max_horizontal(3 * cadence, cadence + 300))
 
 
-def with_schedule_health(rows: pl.DataFrame) -> pl.DataFrame:
+def with_schedule_health(rows: Rows) -> Rows:
     """Schedules with their health, in lionagi's words and in ADR-0033's.
 
     Parameters
