@@ -222,7 +222,8 @@ def _prepared(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with what their source records at all, without flags of losses that no row has."""
     available = pl.col([name for name in _RECORDED if name in rows.columns])
     unused = [name for name in rows.columns if name.startswith("lost_") and not rows[name].any()]
-    return rows.drop(unused).with_columns(
+    kept = [name for name in rows.columns if name not in unused]
+    return rows[kept].with_columns(
         available.is_not_null().any().over("source", "entity_type").name.prefix("has_")
     )
 

@@ -182,9 +182,8 @@ def judge_all(
     @cache
     def assessed(constant: Constant) -> _Assessment:
         whole = of_system(constant.evidence, constant.system)
-        own = of_kind(
-            constant.evidence, constant.system, constant.kind, tuple(constant.other_kinds)
-        )
+        others = tuple(constant.other_kinds) if constant.kind == OTHER else ()
+        own = of_kind(constant.evidence, constant.system, constant.kind, others)
         result = (
             _assess_silences(constant, own, whole, costs)
             if constant.is_of_silence

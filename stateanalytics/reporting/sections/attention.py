@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_each
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, how_long, number, say
@@ -33,11 +33,18 @@ def summarize_attention(material: Material) -> Plain:
     rows = material.counted_rows
     listed_items = _listed(rows, material)
     items = listed_items.filter(pl.col("disposition") == OPEN)
-    all_things = _things(items)
-    things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
+    plan = _things(items).lazy()
+    things, stopped, still_open, over = collected_each(
+        [
+            plan.filter(~_IS_STOPPED),
+            plan.filter(standing="stopped"),
+            plan.filter(~_IS_STOPPED, "is_open"),
+            plan.filter(~_IS_STOPPED, ~pl.col("is_open")),
+        ]
+    )
     by_type = _by_type(rows[["entity_type", "severity"]])
-    still_open, span = things.filter("is_open"), material.window.until - material.window.since
-    is_old = pl.col("silence_s") > span.total_seconds()
+    span = material.window.until - material.window.since
+    n_old = int((still_open["silence_s"] > span.total_seconds()).sum())
     in_disposition = tally(listed_items, "disposition")
     return {
         "finding": _finding(by_type, items, things),
@@ -45,8 +52,8 @@ def summarize_attention(material: Material) -> Plain:
         "by_type": by_type,
         "n_items": items.height,
         "n_things": things.height,
-        "open": {**_shown(still_open, material), "n_old": still_open.filter(is_old).height},
-        "ended": _shown(things.filter(~pl.col("is_open")), material),
+        "open": {**_shown(still_open, material), "n_old": n_old},
+        "ended": _shown(over, material),
         "stopped": _shown(stopped, material),
         "discharged": [
             {"disposition": name, "n": n}
@@ -63,12 +70,11 @@ def summarize_attention(material: Material) -> Plain:
 def things_of(material: Material) -> pl.DataFrame:
     """What needs attention in the window, one row for everything that a single answer clears."""
     items = _listed(material.counted_rows, material)
-    return _without_stopped(_things(items.filter(pl.col("disposition") == OPEN)))
+    return _things(items.filter(pl.col("disposition") == OPEN)).filter(~_IS_STOPPED)
 
 
-def _without_stopped(things: pl.DataFrame) -> pl.DataFrame:
-    """Without work that somebody ended on purpose: it is severe, and needs no answer."""
-    return things.filter(pl.col("standing") != "stopped")
+_IS_STOPPED = pl.col("standing") == "stopped"
+"""Work that somebody ended on purpose: it is severe, and needs no answer."""
 
 
 def _shown(things: pl.DataFrame, material: Material) -> Plain:

@@ -152,9 +152,9 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
 
 def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     """What chance does on the worst of so many steps, by the other ones; empty: not known."""
-    is_worst = pl.col("from_at") == worst["from_at"]
-    ended = steps.lazy().filter(pl.col("n") > 0).sort(is_worst, "from_at").pipe(collected)
-    points = [share_point(*row) for row in ended[["n_failed", "n"]].iter_rows()]
+    ended = [row for row in steps[["from_at", "n_failed", "n"]].rows() if row[2] > 0]
+    ended.sort(key=lambda row: (row[0] == worst["from_at"], row[0]))
+    points = [share_point(n_failed, n) for _, n_failed, n in ended]
     found = newest_change(points, alpha=0.05 / max(len(points), 1), most_new=1)
     if found is None:
         return ""

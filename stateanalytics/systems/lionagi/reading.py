@@ -256,9 +256,8 @@ def rewind(past: Past, facts: Facts) -> Past:
     )
     changed = {*sources_with_later(facts, at), *ran_later["source"]}
     later = sorted(changed & {*sources_seen_later(facts, at)})
-    known = past.facts.entities.with_columns(
-        past.lost["record"].alias(_OVERWRITTEN), past.lost["n_messages"].alias(_UNCOUNTED)
-    ).with_row_index(_PLACE)
+    marks = [past.lost["record"].alias(_OVERWRITTEN), past.lost["n_messages"].alias(_UNCOUNTED)]
+    known = past.facts.entities.hstack(marks).with_row_index(_PLACE)
     is_mine = (pl.col("system") == SYSTEM) & pl.col("source").is_in(later)
     mine = _with_parents(known.filter(is_mine), facts.entities, at)
     fires = facts.detail(frames.FIRES)
@@ -267,25 +266,30 @@ def rewind(past: Past, facts: Facts) -> Past:
         _assembled(mine, rebuilt, facts.events, at),
         past.facts.transitions.filter(pl.col("system") == SYSTEM),
     )
-    rows = pl.concat([known.filter(~is_mine), rows.select(known.columns)]).sort(_PLACE)
-    runs = known.filter(pl.col("entity_type") == "schedule_run")
+    others = known.lazy().filter(~is_mine)
+    rows = pl.concat([others, rows.lazy().select(known.columns)]).sort(_PLACE).collect()
+    runs = known.lazy().filter(pl.col("entity_type") == "schedule_run")
     is_unchanged = ~pl.col("source").is_in(later)
-    began = facts.detail(frames.RUNS).filter(
-        (pl.col("started_at") <= instant(at)).fill_null(value=True)
+    began = (
+        facts.detail(frames.RUNS)
+        .lazy()
+        .filter((pl.col("started_at") <= instant(at)).fill_null(value=True))
     )
     details = {
         frames.SCHEDULES: pl.concat(
             [schedules.filter(is_unchanged), frames.SCHEDULES.conform(rebuilt)]
         ),
-        frames.FIRES: fires.join(
+        frames.FIRES: fires.lazy()
+        .join(
             runs.select("source", schedule_run_id="entity_id"),
             on=["source", "schedule_run_id"],
             how="semi",
             maintain_order="left",
-        ),
+        )
+        .collect(),
         frames.DISPOSITIONS: _past_decisions(past, facts),
         frames.DECISIONS: facts.detail(frames.DECISIONS).filter(pl.col("at") <= instant(at)),
-        frames.RUNS: began.with_columns(**values_at(at, _CLOCKS["runs"])),
+        frames.RUNS: began.with_columns(**values_at(at, _CLOCKS["runs"])).collect(),
         # Past contents of the directories of shows were not recorded.
         frames.SHOWS_ON_DISK: facts.detail(frames.SHOWS_ON_DISK).filter(is_unchanged),
     }
