@@ -41,6 +41,7 @@ _MOMENTS = (
     *("last_activity_at", "last_sign_at"),
 )
 _LINKS = ("entity_id", "session_id", "parent_id", "invocation_id")
+_MOST_LINKED = 10_000
 _MESSAGES = ("message", "team_message")
 _WHOLES = (("invocation", "session", "invocation_id"), ("show", "play", "parent_id"))
 """Types of which the children are counted, with those of the children and their link."""
@@ -267,6 +268,35 @@ def sources_seen_later(facts: Facts, at: datetime) -> list[str]:
     return sorted({*facts.entities["source"].unique()} - seen_before - {None})
 
 
+def linked_work(facts: Facts, entity_id: str) -> Facts:
+    """The facts of the work that an entity is linked with; all where that is no small part."""
+    if not _is_by_links(facts):
+        return facts
+    ids, n_known = {entity_id}, 0
+    while n_known < len(ids) <= _MOST_LINKED:
+        n_known, asked = len(ids), list(ids)
+        is_linked = pl.any_horizontal(pl.col(column).is_in(asked) for column in _LINKS)
+        entities = facts.entities.lazy().filter(is_linked).collect()
+        ids.update(*(entities[column].drop_nulls() for column in _LINKS))
+    if n_known < len(ids):
+        return facts
+    is_own = pl.col("entity_id").is_in(list(ids))
+    return changed_facts(
+        facts,
+        entities=entities,
+        transitions=facts.transitions.filter(is_own),
+        events=facts.events.filter(is_own),
+    )
+
+
+def _is_by_links(facts: Facts) -> bool:
+    """Whether work depends only on what its links show."""
+    systems = {*facts.entities["system"].unique()}
+    # Where one system records what another one drove, any work may depend on any other.
+    by_links = {known.name for known in all_systems() if known.past.is_by_links}
+    return len(systems) <= 1 and systems <= by_links
+
+
 def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Facts:
     """The facts without work that had ended by an instant and has not changed since.
 
@@ -286,11 +316,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
         the instant. All facts where a system cannot be rewound in part.
     """
     entities = facts.entities
-    systems = entities["system"].unique()
-    # Where one system records what another one drove, any work may depend on any other.
-    if systems.len() > 1 or not {
-        known.name for known in all_systems() if known.past.is_by_links
-    }.issuperset(systems):
+    if not _is_by_links(facts):
         return facts
     later = [
         frame.lazy().filter(~has_happened(at)).select("entity_id").unique()
