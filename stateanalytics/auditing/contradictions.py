@@ -44,7 +44,7 @@ def judged_transitions(facts: Facts) -> pl.DataFrame:
         for known in all_systems()
         if known.name in present and (judge := known.auditing().judge_transitions) is not None
     ]
-    empty = schema.TRANSITIONS.empty().with_columns(verdict=pl.lit(None, pl.String))
+    empty = schema.TRANSITIONS.empty().hstack([pl.Series("verdict", [], pl.String)])
     return pl.concat([empty, *judged], how="diagonal_relaxed")
 
 
@@ -457,10 +457,10 @@ def stored_axes(cases: Cases) -> pl.LazyFrame:
     neither is an empty list of codes: it is the column's default, not a claim. Fewer codes
     than recomputed are no difference either, only other ones.
     """
-    key, now = schema.ENTITY_KEY, {"now_health": "health", "now_delivery": "delivery"}
+    key, names = schema.ENTITY_KEY, {"now_health": "health", "now_delivery": "delivery"}
     is_stored = pl.any_horizontal(pl.col("^stored_(health|delivery|reason_codes)$").is_not_null())
     rows = cases.rows.filter(is_stored)
-    judged = cases.states.lazy().select(*key, **now).join(rows.lazy(), on=key, how="semi")
+    judged = cases.states.lazy().select(*key, **names).join(rows.lazy(), on=key, how="semi")
     rows = left_join(rows, deduplicated(judged.collect()))
     own, element, separator = pl.col("reason_code"), pl.element(), schema.CODE_SEPARATOR
     rows = (

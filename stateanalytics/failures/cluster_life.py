@@ -249,9 +249,8 @@ def count_lives(
         .pipe(_with_renames)
     )
     ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
-    return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id").select(
-        LIFE.dtypes.names()
-    )
+    known_or_gone = sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id")
+    return known_or_gone[LIFE.dtypes.names()]
 
 
 def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.DataFrame:
@@ -579,6 +578,8 @@ def find_entries(entries: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """
     named = entries.hstack([entries["cluster_id"].alias("ledger_id")])
     own = rows.group_by("cluster_id").agg(last_of_id_at=pl.col("failed_at").max())
+    if named.is_empty():
+        return named.hstack([own["last_of_id_at"].clear()])
     lost = named.lazy().join(own.lazy(), on="cluster_id", how="anti").collect()
     if lost.is_empty() or rows.is_empty():
         return left_joined(named.lazy(), own.lazy(), on="cluster_id").collect()

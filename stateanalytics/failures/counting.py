@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import Rows, collected
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
@@ -158,7 +158,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def sorted_by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
+def sorted_by_cost(groups: Rows, name: str) -> Rows:
     """Groups of failures in the order of every page, the most expensive first.
 
     By ``cost_usd`` (not reported: as none), then ``run_s``, then ``n_causes`` and ``n_rows``,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_each
 from stateanalytics.core.shapes import frame
 from stateanalytics.core.words import first_word, how_long
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share, needing
@@ -443,7 +443,7 @@ def difference(
     key = [STRATUM_NAME, IS_FIRST]
     estimates, influences = estimate(runs, key, until_s)
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
-    cells = _comparable(estimates.lazy().join(sizes, on=key))
+    cells = _comparable(estimates.lazy().join(sizes, on=key)).pipe(collected)
     kept = runs.filter(pl.col(STRATUM_NAME).is_in(cells[STRATUM_NAME].to_list()))
     row = _group_sizes(kept) | _coverage(runs, cells)
     if cells.is_empty():
@@ -506,19 +506,18 @@ def differences(
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
     sets = risk_sets(checked_spells(runs, key, "compare", also=["is_good"]), key, counts)
     all_cells = sets.strata.join(sizes, on=key).pipe(collected)
-    table, results = sets.table.pipe(collected).lazy(), {}
-    for value, until in until_s.items():
-        pair = _pair(all_cells, by, value, base)
-        results[value] = _weighted_sum(
-            _comparable(estimate(table, until)[1].join(pair, on=STRATUM))
-        )
-    return results
+    table = sets.table.pipe(collected).lazy()
+    pairs = [
+        _comparable(estimate(table, until)[1].join(_pair(all_cells, by, value, base), on=STRATUM))
+        for value, until in until_s.items()
+    ]
+    return dict(zip(until_s, map(_weighted_sum, collected_each(pairs)), strict=True))
 
 
-def _comparable(rows: pl.LazyFrame) -> pl.DataFrame:
+def _comparable(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The cells of strata with enough units of both groups, with signed weights."""
     n, sign = pl.col("n_runs"), pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
-    return collected(
+    return (
         rows.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
         .filter(pl.len().over(STRATUM_NAME) == _BOTH)
         .with_columns(weight=n.sum().over(STRATUM_NAME) / n.sum() * sign)

@@ -159,8 +159,8 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
     parts = [name for known in all_systems() for name in known.runs.part_types]
     systems = set(entities["system"].unique())
     if systems.isdisjoint(drives) or systems <= {*drives}:
-        none = LINKS.empty()
-        return *[none.hstack([pl.Series("is_ambiguous", [], pl.Boolean)])] * 2, none
+        pairs = LINKS.empty().hstack([pl.Series("is_ambiguous", [], pl.Boolean)])
+        return pairs, pairs, LINKS.empty()
     # Two rows of one key are one session.
     sessions = ENTITIES.conform(entities.filter(pl.col("entity_type") == "session")).unique(
         _DRIVER, keep="first", maintain_order=True

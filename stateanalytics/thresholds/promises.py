@@ -59,6 +59,7 @@ def review(
     changes: Mapping[str, tuple[object, float, float]] | None = None,
     policy: Policy | None = None,
     rows: pl.DataFrame | None = None,
+    elapsed: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Whether false alarms and stopped runs changed as promised after a threshold changed.
 
@@ -73,6 +74,8 @@ def review(
         Decides which runs have ended; v1 by default.
     rows : polars.DataFrame, optional
         The `population` of all time under this policy, if already computed.
+    elapsed : polars.DataFrame, optional
+        The `spells` of all time under this policy, if already computed.
 
     Returns
     -------
@@ -110,10 +113,11 @@ def review(
     limits = rows.group_by("system", "kind").agg(pl.col("timeout_s").drop_nulls().n_unique())
     if not reported and not (limits["timeout_s"] > 1).any():
         return REVIEW.empty()
-    elapsed = spells(history, rows=rows).lazy().filter(pl.col("left_out").is_null())
-    changed = [*_limit_changes(elapsed, policy), *reported]
+    of_all = spells(history, rows=rows) if elapsed is None else elapsed
+    counted = of_all.lazy().filter(pl.col("left_out").is_null())
+    changed = [*_limit_changes(counted, policy), *reported]
     is_timed = (pl.col("started_at").is_not_null(), pl.col("duration_s").is_not_null())
-    timed = elapsed.filter(*is_timed).collect()
+    timed = counted.filter(*is_timed).collect()
     evidence = {"runs": runs(timed).hstack([timed["started_at"].alias("began_at")])}
     if any(change.constant.is_of_silence for change in changed):
         gaps = silence_gaps(history, by=("kind", "project", "show_id", "invocation_id"), rows=rows)

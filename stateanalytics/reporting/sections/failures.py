@@ -190,9 +190,10 @@ _INCIDENT = (
 def summarize_failures(material: Material) -> Plain:
     """The window's failures by cost, its largest incidents, and clusters no longer seen."""
     window, as_of, failed = material.window, material.facts.as_of, material.failed
+    placed = placed_runs(material.ever)
     lives = count_lives(
         material.failed_ever,
-        placed_runs(material.ever),
+        placed,
         window,
         as_of=as_of,
         entries=material.ledger,
@@ -226,7 +227,7 @@ def summarize_failures(material: Material) -> Plain:
     )
     newly_gone = lives.lazy().filter(*is_news)
     gone = newly_gone.sort("n_causes_ever", "cluster_id", descending=[True, False]).collect()
-    begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
+    begins = lives["first_at"].min(), placed["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
     first_at = material.failed_ever["failed_at"].min()
     is_first = not isinstance(first_at, datetime) or first_at >= window.since

@@ -34,8 +34,9 @@ def summarize_over_time(material: Material) -> Plain:
         ended.group_by("from_at", "ending").agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
     )
     section = over_time_of(steps, counts, name)
-    at = material.changes["changed_at"].dt.convert_time_zone(material.zone).dt.truncate(every)
-    marks = list(zip(map(iso, at), in_one_line(material.changes), strict=True))
+    at = pl.col("changed_at").dt.convert_time_zone(material.zone).dt.truncate(every)
+    moments = material.changes.select(at).to_series()
+    marks = list(zip(map(iso, moments), in_one_line(material.changes), strict=True))
     for row in section["rows"]:
         row["changed"] = [text for moment, text in marks if moment == row["from"]]
     return section
@@ -81,18 +82,19 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     """Every step that overlaps the window, with the runs open at its end."""
     window, as_of = material.window, material.facts.as_of
     last = min(window.until - TICK, as_of)
-    ends = pl.Series([window.since, max(window.since, last)]).dt.convert_time_zone(material.zone)
-    first, final = ends.dt.truncate(every)
-    steps = pl.datetime_range(first, final, every, time_unit="us", eager=True)
+    first, final = (
+        instant(end).dt.convert_time_zone(material.zone).dt.truncate(every)
+        for end in (window.since, max(window.since, last))
+    )
+    steps = pl.datetime_range(first, final, every, time_unit="us")
     from_at = pl.col("from_at").dt.convert_time_zone("UTC")
     steps_until = pl.col("from_at").dt.offset_by(every).dt.convert_time_zone("UTC")
     seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK)).alias(
         "seen_until"
     )
-    frame = pl.DataFrame({"from_at": steps}).with_columns(
-        seen_until,
-        is_part=(from_at < instant(window.since)) | (seen_until < steps_until),
-    )
+    is_part = (from_at < instant(window.since)) | (seen_until < steps_until)
+    plan = pl.LazyFrame().select(from_at=steps).with_columns(seen_until, is_part=is_part)
+    frame = plan.collect()
     began, ended = (
         moments.search_sorted(frame["seen_until"], side="left").cast(pl.Int64)
         for moments in _began_and_ended(material)

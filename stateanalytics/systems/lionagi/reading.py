@@ -374,8 +374,9 @@ def _past_schedules(
     )
     # A later fire or check overwrote the plan, and of pruned fires nothing is known.
     is_pruned = (pl.col("executed_at") > instant(at)) & pl.col("last_executed_at").is_null()
+    plans, occurred = collected_all(cut, fired)
     return collected(
-        with_runs(*collected_all(cut, fired), *key)
+        with_runs(plans, occurred, *key)
         .lazy()
         .with_columns((pl.col(_OVERWRITTEN) | is_pruned).fill_null(value=False))
         .with_columns(next_fire_at=pl.when(~pl.col(_OVERWRITTEN)).then("next_fire_at"))

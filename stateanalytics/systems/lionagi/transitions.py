@@ -353,9 +353,9 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
         .filter(is_mine & may_have_reasons)
         .with_columns(codes=situations.texts_of("stored_reason_codes"))
     )
-    inferred = _inferred_reasons(rows)
+    by_rules = _inferred_reasons(rows)
     reasons, inferred = collected_all(
-        pl.concat([_stored_reasons(rows, inferred), inferred]), inferred
+        pl.concat([_stored_reasons(rows, by_rules), by_rules]), by_rules
     )
     has_any = (is_mine & pl.col("recorded_reasons").is_not_null()).any()
     if reasons.is_empty() and not entities.select(has_any).item():
