@@ -264,7 +264,7 @@ def silence_gaps(
     known = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy, rows)
     columns = [name for name in columns_by(by, known) if name not in ENTITY_KEY]
     gaps = paired(silence_boundaries(snap, known))
-    named = known.select("session", *ENTITY_KEY, *columns, "left_out")
+    named = known[["session", *ENTITY_KEY, *columns, "left_out"]]
     moment = pl.Datetime("us", "UTC")
     return (
         gaps.lazy()

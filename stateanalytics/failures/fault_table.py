@@ -104,15 +104,15 @@ def innermost(template: str) -> str:
     return bare if _LETTERS.search(bare) else inside
 
 
-def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataFrame:
+def add_faults(clusters: pl.DataFrame, place: str | None = None) -> pl.DataFrame:
     """Add the fault that each cluster is a sign of, and a title: cause, message, and where.
 
     Parameters
     ----------
     clusters : polars.DataFrame
         With ``code``, ``template``, ``cause_group`` and ``rule_name``; any may be null.
-    place : polars.Expr, optional
-        The tool or provider; null: not known.
+    place : str, optional
+        The column of the tool or provider; null: not known.
 
     Returns
     -------
@@ -135,7 +135,7 @@ def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataF
     """
     needed = ["code", "template", "cause_group", "rule_name"]
     check_columns(clusters, needed, "add_faults")
-    rows = clusters[needed].rows() if place is None else clusters.select(*needed, place).rows()
+    rows = clusters[needed if place is None else [*needed, place]].rows()
     schema = dict.fromkeys(("fault_id", "title", "cause_proposed"), pl.String)
     found = pl.DataFrame([_fault_of(*row) for row in rows], schema=schema, orient="row")
     others = [name for name in clusters.columns if name not in schema]
@@ -152,9 +152,9 @@ def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
         assigned=pl.col("fault_id").first(),
         **counted,
     )
-    titled = add_faults(named, pl.col("place"))
-    place = titled.columns.index("fault_id")
-    return titled.replace_column(place, titled["assigned"].alias("fault_id"))
+    titled = add_faults(named, "place")
+    index = titled.columns.index("fault_id")
+    return titled.replace_column(index, titled["assigned"].alias("fault_id"))
 
 
 def titles_of_faults(rows: pl.DataFrame) -> pl.DataFrame:

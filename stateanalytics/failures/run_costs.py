@@ -376,7 +376,8 @@ def _price_table(own: str | Path | None) -> pl.DataFrame:
         raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)
     if own is not None:
         tables.insert(0, _prices_in_file(Path(own).expanduser()))
-    return pl.concat(tables).unique("model", keep="first", maintain_order=True).sort("model")
+    every = pl.concat(tables).lazy()
+    return every.unique("model", keep="first", maintain_order=True).sort("model").collect()
 
 
 def _prices_in_file(path: Path) -> pl.DataFrame:

@@ -353,9 +353,9 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
         is_repeated |= own & (entity_type == pl.lit(known.runs.repeated_type, pl.String))
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
     # Most systems repeat nothing, and to look for the last of everything takes long.
-    is_recorded_elsewhere = (
-        is_part | is_last if entities.select(is_repeated.any()).item() else is_part
-    )
+    repeats = [known.name for known in all_systems() if known.runs.repeated_type]
+    has_repeated = any((entities["system"] == name).any() for name in repeats)
+    is_recorded_elsewhere = is_part | is_last if has_repeated else is_part
     driven = is_driven(entities) if driven is None else driven
     elsewhere = is_recorded_elsewhere.fill_null(False) | driven
     return entities.select(is_mirror=elsewhere).to_series()

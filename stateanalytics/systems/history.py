@@ -263,7 +263,7 @@ def sources_with_later(facts: Facts, at: datetime) -> list[str]:
 
 def sources_seen_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that were read after an instant, as far as their records prove it."""
-    seen = facts.sources.select("source", "last_at").rows()
+    seen = facts.sources[["source", "last_at"]].rows()
     seen_before = {source for source, last_at in seen if last_at is not None and last_at <= at}
     return sorted({*facts.entities["source"].unique()} - seen_before - {None})
 

@@ -157,8 +157,7 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
     drives = [known.name for known in all_systems() if known.links.drives_agents]
     shares = [known.name for known in all_systems() if known.links.shares_directories]
     parts = [name for known in all_systems() for name in known.runs.part_types]
-    systems = set(entities["system"].unique())
-    if systems.isdisjoint(drives) or systems <= {*drives}:
+    if sum((entities["system"] == name).sum() for name in drives) in (0, entities.height):
         pairs = LINKS.empty().hstack([pl.Series("is_ambiguous", [], pl.Boolean)])
         return pairs, pairs, LINKS.empty()
     # Two rows of one key are one session.

@@ -248,17 +248,19 @@ def _last_writers(transitions: pl.DataFrame) -> pl.DataFrame:
     is_sweeper = pl.col("actor").is_in(_SWEEPER_ACTORS) | _HAS_SWEEP_EVIDENCE
     is_import = pl.col("actor") == "shows_import"
     wrote = first_that_holds({"import": is_import, "observer": is_sweeper})
-    writers = transitions.select(*key, raw_status="status", wrote=wrote, seq="seq", at="at")
+    named = {"raw_status": "status", "wrote": wrote, "seq": "seq", "at": "at"}
+    writers = transitions.lazy().select(*key, **named)
     # Most entities end by themselves: only those that somebody else wrote need a last row.
-    written = writers.filter(pl.col("wrote").is_not_null())
+    written = writers.filter(pl.col("wrote").is_not_null()).collect()
     if written.is_empty():
-        return written.select(*key, "raw_status", "wrote")
+        return written[[*key, "raw_status", "wrote"]]
     return (
-        writers.join(written.select(key).unique(), on=key, how="semi")
+        writers.join(written.lazy().select(key).unique(), on=key, how="semi")
         .sort("at", "seq", nulls_last=False)
         .group_by(key)
         .agg(pl.col("raw_status", "wrote").last())
         .filter(pl.col("wrote").is_not_null())
+        .pipe(collected)
     )
 
 
