@@ -226,7 +226,7 @@ def chart_false_alarms(
         )
     known = sheet.filter(pl.col(RATE).is_not_null()).sort("threshold_s")
     drawn, tips = with_tooltips(
-        _near(known, pl.col("is_today"), times=4), silence="threshold_s", false_alarms=RATE,
+        _near(known, known["is_today"], times=4), silence="threshold_s", false_alarms=RATE,
         at_least=f"{RATE}_low", at_most=f"{RATE}_high", constants="constants",
     )  # fmt: skip
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]

@@ -263,10 +263,10 @@ def _reversed(kept: pl.DataFrame) -> list[Plain]:
 
 def _found_dead(kept: pl.DataFrame) -> Plain:
     """Runs with an estimated end: an observer found them dead some time after it."""
-    dead = kept.filter(pl.col("end_from") == "last_activity")
-    widest_s = dead["end_width_s"].max()
-    found = say("durations.found_dead", n=dead.height, widest=widest_s) if dead.height else ""
-    return {"n": dead.height, "widest_s": widest_s, "in_words": found}
+    widths_s = kept["end_width_s"].filter(kept["end_from"] == "last_activity")
+    n, widest_s = widths_s.len(), widths_s.max()
+    found = say("durations.found_dead", n=n, widest=widest_s) if n else ""
+    return {"n": n, "widest_s": widest_s, "in_words": found}
 
 
 def _bounds(cut_off: list[Plain]) -> str:
