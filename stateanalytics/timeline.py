@@ -147,7 +147,9 @@ def timeline_of(
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
-        _events(_with_texts(facts, entity, _without_calls(events.lazy(), folded), n_texts)),
+        _events(_with_texts(facts, entity, _without_calls(events.lazy(), folded), n_texts)).pipe(
+            collected
+        ),
         folded,
         # Its calls are shown already, with what they were about.
         _relatives(facts.entities.filter(~is_call), entity, states),
@@ -211,9 +213,9 @@ def last_steps(
     folded = _calls(_calls_of(called, entity, facts.as_of))
     events = _without_calls(facts.events.lazy().filter(_is(entity)), folded)
     said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq").tail(n)
-    shown = TIMELINE.conform(_events(_with_texts(facts, entity, said, n)))
-    steps = pl.concat([shown, TIMELINE.conform(folded)])
-    return steps.sort("at", "what").tail(n)
+    shown = _events(_with_texts(facts, entity, said, n))
+    steps = pl.concat([shown, folded.lazy()], how="diagonal_relaxed")
+    return TIMELINE.conform(steps.sort("at", "what").tail(n).pipe(collected))
 
 
 def _is(entity: dict[str, Any]) -> pl.Expr:
@@ -374,17 +376,16 @@ def _with_texts(
     return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
 
 
-def _events(events: pl.LazyFrame) -> pl.DataFrame:
+def _events(events: pl.LazyFrame) -> pl.LazyFrame:
     is_message = pl.col("kind").str.starts_with("message")
     words = pl.concat_str("kind", "role", "name", separator=" · ", ignore_nulls=True)
-    named = events.sort("at", "seq").select(
+    return events.sort("at", "seq").select(
         *("at", "detail", "duration_s"),
         lane=first_word(
             "event", tool=is_message & pl.col("role").is_in(_OF_TOOLS), message=is_message
         ),
         what=words,
     )
-    return collected(named)
 
 
 def _relatives(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.errors import ArgumentError, check_number
@@ -192,7 +193,7 @@ def _headline(weeks: Sequence[_Week], failed: pl.DataFrame) -> Iterator[pl.DataF
         (week.name, measure, count.n, count.of, count.sure.effective()[1] if count.sure else None)
         for week in weeks
         for measure, count in count_headline(
-            week.runs, count_run_incidents(failed.filter(pl.col("week") == week.name))
+            week.runs, count_run_incidents(failed.filter(pl.col("week") == week.name))[0]
         ).items()
     ]
     yield pl.DataFrame(rows, schema=["week", "measure", "n", "n_of", "n_effective"], orient="row")
@@ -266,13 +267,17 @@ def median_times(runs: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 
     Its interval is by invocation where runs have their keys; ``n`` of ``n_of`` completed.
     """
-    counts = runs.group_by(by).agg(
-        n=pl.col("ended").sum().cast(INTEGER), n_of=pl.len().cast(INTEGER)
+    counts = (
+        runs.lazy()
+        .group_by(by)
+        .agg(n=pl.col("ended").sum().cast(INTEGER), n_of=pl.len().cast(INTEGER))
     )
-    medians = quantiles(kaplan_meier(runs, by=by), 0.5).select(
-        *by, "n_units", value="duration_s", lower="duration_low_s", upper="duration_high_s"
+    medians = (
+        quantiles(kaplan_meier(runs, by=by), 0.5)
+        .lazy()
+        .select(*by, "n_units", value="duration_s", lower="duration_low_s", upper="duration_high_s")
     )
-    return counts.join(medians, on=by, how="left", nulls_equal=True)
+    return collected(counts.join(medians, on=by, how="left", nulls_equal=True))
 
 
 def _largest(groups: pl.DataFrame, top: int | None, *weights: str) -> pl.DataFrame:

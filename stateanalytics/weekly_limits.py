@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.joins import connected_components
+from stateanalytics.core.joins import collected, collected_each, connected_components, left_joined
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window, instant, iso_week, weeks_up_to
 from stateanalytics.core.words import first_word
@@ -23,7 +23,7 @@ from stateanalytics.failures.failure_rows import ended_runs, find_members, judge
 from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.failures.weekly_change import dispersions
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import count_headline, unit_of, within
+from stateanalytics.state.population import count_headlines, unit_of, within
 from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
@@ -285,24 +285,23 @@ def numbers_of_ended(
         rests on: those of one incident count as one.
     """
     key = ("source", "entity_type", "entity_id")
-    incidents = failed.select(*key, "incident_id").unique(key, keep="first", maintain_order=True)
-    ended = ended_runs(ever.select(_COUNTED)).join(
-        incidents, on=key, how="left", maintain_order="left"
-    )
+    incidents = failed[[*key, "incident_id"]].unique(key, keep="first", maintain_order=True)
+    ended = left_joined(ended_runs(ever[list(_COUNTED)]), incidents, on=key)
     # A fan-out of which some runs failed in an incident is no two units.
     links = (pl.lit("i") + pl.col("incident_id"), pl.lit("u") + unit_of())
-    pairs = [ended.select(node=pl.int_range(pl.len()), id=link).drop_nulls() for link in links]
-    units = connected_components(ended.height, pl.concat(pairs)).cast(pl.String)
-    ended = ended.with_columns(incident_id=units)
+    runs = ended.lazy()
+    pairs = [runs.select(node=pl.int_range(pl.len()), id=link).drop_nulls() for link in links]
+    units = connected_components(ended.height, pl.concat(pairs))
+    united = runs.with_columns(incident_id=pl.lit(units).cast(pl.String))
+    of_windows = collected_each([within(united, window, as_of=as_of) for window in windows])
+    counted = count_headlines(of_windows, count_run_incidents(*windows.values()))
     rows = [
         (window.label, measure, count.n, count.of, count.sure and count.sure.n_effective)
-        for window, members in windows.items()
-        for measure, count in count_headline(
-            within(ended, window, as_of=as_of), count_run_incidents(members)
-        ).items()
+        for window, counts in zip(windows, counted, strict=True)
+        for measure, count in counts.items()
     ]
-    counts = {"n": pl.Int64, "n_of": pl.Int64, "n_effective": pl.Float64}
-    schema = {"week": pl.String, "measure": pl.String, **counts}
+    dtypes = {"n": pl.Int64, "n_of": pl.Int64, "n_effective": pl.Float64}
+    schema = {"week": pl.String, "measure": pl.String, **dtypes}
     absent, is_share = pl.lit(None, pl.String), pl.col("measure").is_in(SHARES)
     return pl.DataFrame(rows, schema=schema, orient="row").with_columns(
         coverage=pl.lit("whole"),
@@ -334,40 +333,43 @@ def times_of_started(
         is the same, in such multiples, where runs that did not complete never do.
     """
     last = windows[-1]
-    starts = pl.DataFrame(
+    starts = pl.LazyFrame(
         [(week.since, week.label, min(week.until, as_of)) for week in windows],
         schema={"started_at": MOMENT, "week": TEXT, "until": MOMENT}, orient="row",
     )  # fmt: skip
     placed = (
-        runs.filter(pl.col("started_at") < instant(last.until))
+        runs.lazy()
+        .filter(pl.col("started_at") < instant(last.until))
         .sort("started_at")
         .join_asof(starts, on="started_at")
         .drop_nulls("week")
+        .pipe(collected)
     )
     until, by = pl.col("until"), ["week", "group_kind", "group_id"]
     followed = to_completion(placed, until)
     completed_s = pl.col("duration_s").filter("ended").median()
-    usual = followed.group_by(group_id="kind").agg(
-        usual_s=pl.coalesce(completed_s, followed.select(completed_s).item(), 1.0).clip(1e-3)
-    )
+    of_kinds = followed.lazy().with_columns(of_all_s=completed_s).group_by(group_id="kind")
+    usual = of_kinds.agg(
+        usual_s=pl.coalesce(completed_s, pl.col("of_all_s").first(), 1.0).clip(1e-3)
+    ).pipe(collected)
 
     def times(others: Literal["cut_off", "never"]) -> pl.DataFrame:
         runs = (
             to_completion(placed, until, others=others)
-            .join(usual, left_on="kind", right_on="group_id", nulls_equal=True)
+            .lazy()
+            .join(usual.lazy(), left_on="kind", right_on="group_id", nulls_equal=True)
             .with_columns(pl.col("duration_s") / pl.col("usual_s"), group_kind=pl.lit("kind"))
         )
         all_runs = runs.with_columns(group_kind=pl.lit(None, TEXT), group_id=pl.lit(None, TEXT))
         kinds = runs.with_columns(group_id=pl.col("kind").cast(TEXT))
-        return median_times(pl.concat([all_runs, kinds]), by)
+        return median_times(collected(pl.concat([all_runs, kinds])), by)
 
     is_last = pl.col("week") == last.label
-    relative = times("cut_off").join(
-        times("never").select(*by, pl.col("value").alias(OF_ALL)), on=by, nulls_equal=True
-    )
+    of_all = times("never").lazy().select(*by, pl.col("value").alias(OF_ALL))
+    relative = times("cut_off").lazy().join(of_all, on=by, nulls_equal=True)
     now_s = median_times(followed.filter(is_last), ["week"])["value"].sum()
     of_mix_s = now_s / pl.col("value").filter(is_last, pl.col("group_kind").is_null()).sum()
-    in_kind = usual.with_columns(pl.col("group_id").cast(TEXT), group_kind=pl.lit("kind"))
+    in_kind = usual.lazy().with_columns(pl.col("group_id").cast(TEXT), group_kind=pl.lit("kind"))
     return (
         relative.join(in_kind, on=by[1:], how="left", nulls_equal=True)
         .with_columns(pl.col("usual_s").fill_null(of_mix_s))
@@ -375,6 +377,7 @@ def times_of_started(
         .with_columns(measure=pl.lit(TIME_TO_COMPLETE), n_effective="n_units")
         .filter(is_last.any().over(by[1:]))
         .sort(by, nulls_last=True)
+        .pipe(collected)
     )
 
 

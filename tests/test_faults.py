@@ -111,7 +111,8 @@ def test_a_title_names_rule_provider_and_code_where_there_is_nothing_better():
     assert titled("x y", rule_name="mine")["title"].item() == "mine"
     assert titled(None, code="run.failed.exception")["title"].item() == "run.failed.exception"
     overloaded = titled("529 overloaded").drop("fault_id", "title")
-    named = add_faults(overloaded, pl.lit("anthropic"))["title"].item()
+    at = overloaded.with_columns(place=pl.lit("anthropic"))
+    named = add_faults(at, "place")["title"].item()
     assert named == "Provider overloaded · 529 overloaded · anthropic"
 
 

@@ -384,7 +384,9 @@ def test_the_terminal_begins_with_the_verdict_of_the_page(demo_week):
         "Worse than before: incidents, 41 more than the 24 before"
     )
     explained = demo_week.summary["story"]["explained"]
-    assert lead.endswith(explained) and explained.startswith("Why: 30 of 93 failed or timed-out runs")
+    assert lead.endswith(explained) and explained.startswith(
+        "Why: 30 of 93 failed or timed-out runs"
+    )
     assert sum(map(int, re.findall(r"(?:: |, | and )(\d+) ", explained))) == 93
     assert repr(demo_week).split("\n")[1:4:2] == [lead, demo_week.story()[2]]
     assert f"<strong>{demo_week.summary['lead'][0]}</strong>" in demo_week.as_html()

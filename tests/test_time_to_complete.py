@@ -179,7 +179,9 @@ def test_too_few_weeks_have_no_time_to_complete():
 )
 def test_the_median_names_what_it_is_of(rows, noun):
     """A page of transcripts has more turns than runs, and says so."""
-    assert timed(pl.DataFrame(rows, ["entity_type", "n_resumed"], orient="row")) == f"headline.{noun}"
+    assert (
+        timed(pl.DataFrame(rows, ["entity_type", "n_resumed"], orient="row")) == f"headline.{noun}"
+    )
 
 
 HAND = spells_of([

@@ -122,7 +122,8 @@ def count_transitions(snap: Facts, *, policy: Policy | None = None) -> pl.DataFr
 
 
 def _by_verdict(judged: pl.DataFrame) -> pl.DataFrame:
-    return judged.group_by("entity_type", "verdict").agg(n=pl.len()).sort("entity_type", "verdict")
+    key = ("entity_type", "verdict")
+    return judged.lazy().group_by(key).agg(n=pl.len()).sort(key).collect()
 
 
 def as_findings(audited: pl.DataFrame) -> pl.DataFrame:

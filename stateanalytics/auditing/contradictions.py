@@ -44,7 +44,7 @@ def judged_transitions(facts: Facts) -> pl.DataFrame:
         for known in all_systems()
         if known.name in present and (judge := known.auditing().judge_transitions) is not None
     ]
-    empty = schema.TRANSITIONS.empty().with_columns(verdict=pl.lit(None, pl.String))
+    empty = schema.TRANSITIONS.empty().hstack([pl.Series("verdict", [], pl.String)])
     return pl.concat([empty, *judged], how="diagonal_relaxed")
 
 
@@ -457,14 +457,14 @@ def stored_axes(cases: Cases) -> pl.LazyFrame:
     neither is an empty list of codes: it is the column's default, not a claim. Fewer codes
     than recomputed are no difference either, only other ones.
     """
-    judged = cases.states.select(*schema.ENTITY_KEY, now_health="health", now_delivery="delivery")
+    key, names = schema.ENTITY_KEY, {"now_health": "health", "now_delivery": "delivery"}
     is_stored = pl.any_horizontal(pl.col("^stored_(health|delivery|reason_codes)$").is_not_null())
     rows = cases.rows.filter(is_stored)
-    rows = left_join(rows, deduplicated(judged.join(rows, on=schema.ENTITY_KEY, how="semi")))
+    judged = cases.states.lazy().select(*key, **names).join(rows.lazy(), on=key, how="semi")
+    rows = left_join(rows, deduplicated(judged.collect()))
     own, element, separator = pl.col("reason_code"), pl.element(), schema.CODE_SEPARATOR
     rows = (
         _with_derived_codes(rows)
-        .lazy()
         .with_columns(listed=texts_of("stored_reason_codes"))
         .with_columns(
             derived_codes=pl.when(pl.col("listed").list.contains(own))
@@ -495,7 +495,7 @@ def stored_axes(cases: Cases) -> pl.LazyFrame:
     )
 
 
-def _with_derived_codes(rows: pl.DataFrame) -> pl.DataFrame:
+def _with_derived_codes(rows: pl.DataFrame) -> pl.LazyFrame:
     """Rows with the codes that explain their recomputed health and delivery, as a list."""
     axes = ["entity_type", "now_health", "now_delivery"]
     distinct = rows[axes].unique()
@@ -503,8 +503,8 @@ def _with_derived_codes(rows: pl.DataFrame) -> pl.DataFrame:
         [health_code(domain(entity_type), health), delivery_code(domain(entity_type), delivery)]
         for entity_type, health, delivery in distinct.rows()
     ]
-    codes = distinct.hstack([pl.Series("derived", derived, pl.List(pl.String))])
-    return rows.join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
+    codes = distinct.hstack([pl.Series("derived", derived, pl.List(pl.String))]).lazy()
+    return rows.lazy().join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
 
 
 def unknown_reasons(cases: Cases) -> pl.LazyFrame:

@@ -445,23 +445,23 @@ def chart_over_time(
         .properties(width=width, height=_STEP_HEIGHT)
         .facet(row=alt.Row("row_name:N", sort=rows, header=style.facet_header()), spacing=10)
     )
-    n = int(counts.filter(pl.col("ending") != OPEN)["n"].sum())
+    n = int(counts["n"].filter(counts["ending"] != OPEN).sum())
     described = chart.properties(description=f"{n} runs by when and how they ended.")
     return interactive.displayable(described, palette, _OF_ENDING)
 
 
 def _heights(counts: pl.DataFrame) -> pl.DataFrame:
     """The counts as heights from 0 to 1, with the name and colour of each row."""
-    is_open = pl.col("ending") == OPEN
-    most = {
-        True: style.largest(counts.filter(is_open), "n") or 1.0,
-        False: style.largest(counts.filter(~is_open), "n") or 1.0,
-    }
+    is_open, n = pl.col("ending") == OPEN, pl.col("n")
+    most_open, most_ended = (
+        pl.coalesce(n.filter(is_here).max().cast(pl.Float64).replace(0.0, None), 1.0)
+        for is_here in (is_open, ~is_open)
+    )
     known = [name for name in ENDINGS if name != "running"]
     names = {name: ENDINGS[name][0] for name in known} | {OPEN: "open at the end of the step"}
     colours = {name: ENDINGS[name][1] for name in known} | {OPEN: "info"}
     return counts.with_columns(
-        height=pl.col("n") / pl.when(is_open).then(most[True]).otherwise(most[False]),
+        height=n / pl.when(is_open).then(most_open).otherwise(most_ended),
         row_name=pl.col("ending").replace(names),
         colour=pl.col("ending").replace_strict(colours, default="neutral"),
     )

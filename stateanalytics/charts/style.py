@@ -157,9 +157,10 @@ def leaning_labels(
         for row in marks.iter_rows(named=True)
         for at in [math.log(row["threshold_s"] / low) / math.log(high / low)]
     ]
-    marks = marks.with_columns(label=pl.Series(names, dtype=pl.String))
+    rows = [{**row, "label": name} for row, name in zip(marks.to_dicts(), names, strict=True)]
+    sides = {side: [row for row in rows if row["is_right"] == side] for side in (False, True)}
     return [
-        alt.Chart(marks.filter(pl.col("is_right") == is_right))
+        alt.Chart(pl.DataFrame(sides[is_right], schema=marks.schema))
         .mark_text(
             align="right" if is_right else "left",
             dx=-dx if is_right else dx,

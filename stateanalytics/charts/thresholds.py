@@ -90,7 +90,7 @@ def chart_worksheet(
         )
     known = curve.lazy().filter(pl.col("mistakes").is_not_null()).sort("threshold_s").collect()
     drawn, tips = with_tooltips(
-        _near(known, pl.col("is_today") | pl.col("is_best"), times=6), threshold="threshold_s",
+        _near(known, known["is_today"] | known["is_best"], times=6), threshold="threshold_s",
         mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",
     )  # fmt: skip
     high = max(largest(drawn, "threshold_s"), 60.0)
@@ -158,9 +158,9 @@ def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_MARKS)
 
 
-def _near(curve: pl.DataFrame, is_marked: pl.Expr, *, times: float) -> pl.DataFrame:
+def _near(curve: pl.DataFrame, is_marked: pl.Series, *, times: float) -> pl.DataFrame:
     """The part of a curve around the marked values; far below, alarms would dominate the scale."""
-    marked = curve.filter(is_marked)["threshold_s"]
+    marked = curve["threshold_s"].filter(is_marked)
     if marked.is_empty():
         return curve
     low, high = float(marked.min()) / times, float(marked.max()) * times  # type: ignore[arg-type]
@@ -226,7 +226,7 @@ def chart_false_alarms(
         )
     known = sheet.filter(pl.col(RATE).is_not_null()).sort("threshold_s")
     drawn, tips = with_tooltips(
-        _near(known, pl.col("is_today"), times=4), silence="threshold_s", false_alarms=RATE,
+        _near(known, known["is_today"], times=4), silence="threshold_s", false_alarms=RATE,
         at_least=f"{RATE}_low", at_most=f"{RATE}_high", constants="constants",
     )  # fmt: skip
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
@@ -320,8 +320,8 @@ def say_worksheet(curve: pl.DataFrame) -> str:
     >>> say_worksheet(curve)
     'Today 6 h: 0 false alarms per 100 session-hours. The cheapest, 30 min: 2.8, 5 h 30 min sooner.'
     """
-    today = curve.filter("is_today").head(1).to_dicts()
-    best = curve.filter("is_best").head(1).to_dicts()
+    rows = curve.to_dicts()
+    today, best = ([row for row in rows if row[name]][:1] for name in ("is_today", "is_best"))
     if not best:
         return say("chart.no_worksheet")
     cheapest = best[0]

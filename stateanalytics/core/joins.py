@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 _MIN_SCALAR_ROWS = 10_000
 
 
+Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 _IN_ORDER = pl.QueryOptFlags(check_order_observe=False)
 
 
@@ -40,6 +41,35 @@ def collected_all(*plans: pl.LazyFrame) -> list[pl.DataFrame]:
     [1, 2]
     """
     return pl.collect_all(plans, engine="in-memory", optimizations=_IN_ORDER)
+
+
+def collected_each(plans: Sequence[pl.LazyFrame]) -> list[pl.DataFrame]:
+    """The rows of several plans with the same columns, each as of `collected`, in one query.
+
+    Examples
+    --------
+    >>> rows = pl.LazyFrame({"n": [1, 2, 3]})
+    >>> [part["n"].to_list() for part in collected_each([rows.filter(n=4), rows.filter(n=2)])]
+    [[], [2]]
+    """
+    if not plans:
+        return []
+    numbered = (plan.with_columns(_plan=pl.lit(i)) for i, plan in enumerate(plans))
+    return parts_of(collected(pl.concat(numbered)), "_plan", len(plans))
+
+
+def parts_of(rows: pl.DataFrame, number: str, n: int) -> list[pl.DataFrame]:
+    """The rows of each of n numbers from 0, in their order and without that column.
+
+    Examples
+    --------
+    >>> rows = pl.DataFrame({"name": ["a", "b"], "part": [1, 1]})
+    >>> [part["name"].to_list() for part in parts_of(rows, "part", 2)]
+    [[], ['a', 'b']]
+    """
+    parts = {part[number][0]: part for part in rows.partition_by(number)}
+    names = [name for name in rows.columns if name != number]
+    return [parts.get(i, rows.clear())[names] for i in range(n)]
 
 
 def deduplicated(rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first") -> pl.DataFrame:
@@ -86,13 +116,13 @@ def left_join(entities: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     return entities.hstack([column for column in in_order if column.name not in key])
 
 
-def left_joined(rows: pl.DataFrame, *others: pl.DataFrame, on: str | Sequence[str]) -> pl.DataFrame:
+def left_joined(rows: Rows, *others: Rows, on: str | Sequence[str]) -> Rows:
     """The rows, in their order, with the columns that other frames have for their keys.
 
     Parameters
     ----------
-    rows : polars.DataFrame
-    *others : polars.DataFrame
+    rows : polars.DataFrame or LazyFrame
+    *others : polars.DataFrame or LazyFrame
         At most one row for each key, and columns that ``rows`` does not have.
     on : str or sequence of str
         The columns of the key.

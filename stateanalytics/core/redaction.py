@@ -201,13 +201,12 @@ def redact_texts(texts: pl.Series) -> tuple[pl.Series, Counter[str]]:
     found = texts.filter(texts.str.contains(_HINT) | texts.str.contains(UNSEEN))
     if not found.len():
         return texts, Counter()
-    counted = found.value_counts(name="n_times").rename({found.name: "text"})
-    masked = _masked(counted["text"])
-    is_new = masked.select(pl.any_horizontal(pl.col(*MARKS) > 0)).to_series()
-    changed = pl.concat([counted, masked], how="horizontal").filter(is_new)
+    counted = found.alias("text").value_counts(name="n_times")
+    both = pl.concat([counted, _masked(counted["text"])], how="horizontal")
+    changed = both.filter(pl.any_horizontal(pl.col(*MARKS) > 0))
     if not changed.height:
         return texts, Counter()
-    sums = changed.select(pl.col(*MARKS) * pl.col("n_times")).sum().row(0, named=True)
+    sums = changed.select((pl.col(*MARKS) * pl.col("n_times")).sum()).row(0, named=True)
     left = texts.replace(changed["text"], changed["masked"])
     return left, Counter({kind: n for kind, n in sums.items() if n})
 

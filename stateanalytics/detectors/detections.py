@@ -105,20 +105,24 @@ def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:
     columns = ("is_terminal", "is_legacy", "age_s")
     judged = states.select(*schema.ENTITY_KEY, *columns, health=pl.col("health").cast(pl.String))
     known = left_join(
-        past.facts.entities.select(schema.ENTITY_KEY), deduplicated(judged, keep="last")
+        past.facts.entities[list(schema.ENTITY_KEY)], deduplicated(judged, keep="last")
     )
-    own = past.facts.entities.with_columns(
-        policy_health=known["health"],
-        health=known["health"],
-        **{name: known[name] for name in columns},
-        **{f"lost_{name}": past.lost[name] for name in LOST},
-    ).filter(pl.col("system") == system)
-    rows = with_ages(own, past)
+    own = (
+        past.facts.entities.lazy()
+        .with_columns(
+            policy_health=known["health"],
+            health=known["health"],
+            **{name: known[name] for name in columns},
+            **{f"lost_{name}": past.lost[name] for name in LOST},
+        )
+        .filter(pl.col("system") == system)
+    )
+    rows = with_ages(own, past).collect()
     features = system_named(system).detecting().features
     return rows if features is None else features.add(rows, past)
 
 
-def with_ages(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
+def with_ages(rows: pl.LazyFrame, past: Past) -> pl.LazyFrame:
     """Entities with the ages of all systems."""
     now = instant(past.at)
 
@@ -211,14 +215,15 @@ def in_words(
         if chosen is not None:
             own = own.join(chosen.lazy(), on=schema.ENTITY_KEY, how="semi", maintain_order="left")
         parts.append(_in_words(own, rows.columns, detector, at))
-    return pl.concat([DETECTIONS.empty(), *pl.collect_all(parts)])
+    return pl.concat([DETECTIONS.empty().lazy(), *parts]).collect()
 
 
 def _prepared(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with what their source records at all, without flags of losses that no row has."""
     available = pl.col([name for name in _RECORDED if name in rows.columns])
     unused = [name for name in rows.columns if name.startswith("lost_") and not rows[name].any()]
-    return rows.drop(unused).with_columns(
+    kept = [name for name in rows.columns if name not in unused]
+    return rows[kept].with_columns(
         available.is_not_null().any().over("source", "entity_type").name.prefix("has_")
     )
 
@@ -500,7 +505,7 @@ def detect(
         for features, relevant in _features_by_system(past, chosen, at_instant):
             for own in features.with_columns(now).partition_by("entity_type", maintain_order=True):
                 if rules := [r for r in relevant if own["entity_type"][0] in r.entity_types]:
-                    yield own.select(_UNITS), truths(own, rules)
+                    yield own[list(_UNITS)], truths(own, rules)
 
     # The inputs of few rows are kept for the reasons and not derived a second time; those of
     # many would take more memory than all answers.
@@ -518,7 +523,7 @@ def detect(
         kind: pl.concat([pl.DataFrame(), *(own[kind] for _, own in parts)], how="diagonal")[names]
         for kind in ANSWERS
     }  # fmt: skip
-    units = [DETECTIONS.empty().select(_UNITS), *(own for own, _ in parts)]
+    units = [DETECTIONS.empty()[list(_UNITS)], *(own for own, _ in parts)]
     return Detections(pl.concat(units), **wide, _explained=explained)
 
 

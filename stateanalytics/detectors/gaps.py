@@ -118,10 +118,11 @@ def _known_ends(seen: pl.LazyFrame) -> pl.LazyFrame:
 
 def _earlier_ends(facts: Facts, seen: pl.LazyFrame) -> list[pl.LazyFrame]:
     """Ends before the last one, as each system records them (`Ends.of_silences`)."""
+    present = {*facts.entities["system"].unique()}
     known = [
         system.ends.of_silences(facts)[[*_KEY, "at", "boundary"]]
         for system in all_systems()
-        if system.ends.of_silences is not None
+        if system.ends.of_silences is not None and system.name in present
     ]
     if not known:
         return []
@@ -262,7 +263,7 @@ def silence_gaps(
     known = sessions(checked_snapshot(snap, "detectors.silence_gaps"), policy, rows)
     columns = [name for name in columns_by(by, known) if name not in ENTITY_KEY]
     gaps = paired(silence_boundaries(snap, known))
-    named = known.select("session", *ENTITY_KEY, *columns, "left_out")
+    named = known[["session", *ENTITY_KEY, *columns, "left_out"]]
     moment = pl.Datetime("us", "UTC")
     return (
         gaps.lazy()

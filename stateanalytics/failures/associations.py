@@ -342,11 +342,12 @@ def count_faults(
             is_consequence=is_consequence().all(),
         )
     )
-    of_clusters = of_clusters.join(titles_of_faults(failed), on="fault_id", maintain_order="left")
-    counted = count_groups(failed, ["fault_id"]).join(of_clusters, on="fault_id")
+    titles = titles_of_faults(failed).lazy()
+    of_clusters = of_clusters.lazy().join(titles, on="fault_id", maintain_order="left").collect()
+    groups = count_groups(failed, ["fault_id"]).lazy()
+    counted = groups.join(of_clusters.lazy(), on="fault_id")
     return collected(
         sorted_by_cost(counted, "fault_id")
-        .lazy()
         .sort("is_consequence", maintain_order=True)
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
         .join(_concentrated(failed, ended, sources).lazy(), on="fault_id", how="left")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 
 from stateanalytics.core.facts import checked_snapshot
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.windows import TICK, WEEK, Window, instant, read_window
 from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
@@ -36,7 +36,7 @@ from stateanalytics.failures.fault_registry import (
 )
 from stateanalytics.failures.fault_table import KEY
 from stateanalytics.failures.frames import ALIASES, ESCALATING, LIFE
-from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.failures.ownership import (
     SCHEMA,
     as_frame,
@@ -47,6 +47,7 @@ from stateanalytics.failures.ownership import (
 from stateanalytics.failures.weekly_change import (
     QUIET_CHANCE,
     QUIET_WEEKS,
+    all_periods,
     growth,
     is_back,
     n_quiet_weeks,
@@ -200,10 +201,9 @@ def count_lives(
     ``begins`` is when the data begin; None: before the window.
     """
     known = rows.filter(pl.col("failed_at") < instant(now.until))
-    here, before = (
-        count_groups(members_within(known, period, as_of, begins), ["cluster_id"]).lazy()
-        for period in (now, period_before(now))
-    )
+    periods = (now, period_before(now), all_periods(now))
+    members = members_within_each(known, periods, as_of, begins)
+    here, before = (count_groups(members[period], ["cluster_id"]).lazy() for period in periods[:2])
     # Of a week that is not over, only what has passed was without a failure.
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
@@ -235,7 +235,7 @@ def count_lives(
         )
         .join(before.select("cluster_id", pl.col(_COUNTED[:2]).name.suffix("_before")), **on_id)
         .join(here.select("cluster_id", *_COUNTED, *COSTS), **on_id)
-        .join(growth(known, ended, now, as_of=as_of, fdr=fdr, begins=begins).lazy(), **on_id)
+        .join(growth(known, members[periods[2]], ended, now, as_of=as_of, fdr=fdr).lazy(), **on_id)
         .with_columns(
             pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),
             is_growing=pl.col("q_value") <= fdr,
@@ -246,9 +246,8 @@ def count_lives(
         .pipe(_with_renames)
     )
     ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
-    return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id").select(
-        LIFE.dtypes.names()
-    )
+    known_or_gone = sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id")
+    return known_or_gone[LIFE.dtypes.names()]
 
 
 def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.DataFrame:
@@ -574,11 +573,13 @@ def find_entries(entries: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         too); unless the ledger has an entry for that cluster as well. Of two entries that match
         one cluster, the one with fewer rows stays as it is.
     """
-    named = entries.with_columns(ledger_id="cluster_id")
+    named = entries.hstack([entries["cluster_id"].alias("ledger_id")])
     own = rows.group_by("cluster_id").agg(last_of_id_at=pl.col("failed_at").max())
-    lost = named.join(own, on="cluster_id", how="anti")
+    if named.is_empty():
+        return named.hstack([own["last_of_id_at"].clear()])
+    lost = named.lazy().join(own.lazy(), on="cluster_id", how="anti").collect()
     if lost.is_empty() or rows.is_empty():
-        return named.join(own, on="cluster_id", how="left", maintain_order="left")
+        return left_joined(named.lazy(), own.lazy(), on="cluster_id").collect()
     by_id = lost.join(find_aliases(rows), left_on="ledger_id", right_on="alias_id").select(
         "ledger_id", "n_rows", matched="cluster_id_right", last_matched_at="last_at"
     )

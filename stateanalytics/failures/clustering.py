@@ -132,13 +132,15 @@ def count_clusters(
         .join(_examples(rows.lazy()), on="cluster_id", how="left")
     )
     clusters: pl.DataFrame = (
-        counted.pipe(add_trend, rows, ["cluster_id"], since=since, until=until)
+        add_trend(counted, rows, ["cluster_id"], since=since, until=until)
+        .lazy()
         .pipe(sorted_by_cost, "cluster_id")
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
         .pipe(with_code_facts, column="code")
         .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
-        .join(NONE_ENDED if ended is None else ended, on="cluster_id", how="left")
+        .join((NONE_ENDED if ended is None else ended).lazy(), on="cluster_id", how="left")
         .select(CLUSTERS.dtypes.names())
+        .pipe(collected)
     )
     return clusters
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import Rows, collected
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
@@ -132,10 +132,11 @@ def _tokens() -> pl.Expr:
     return pl.when(is_reported).then(pl.sum_horizontal(parts)).alias("n_tokens")
 
 
-def count_run_incidents(rows: pl.DataFrame) -> int:
-    """The number of incidents among the runs of `members`."""
-    runs = rows.lazy().filter(pl.col("entity_type") == RUN)
-    return int(runs.select(incident_count()).collect().item())
+def count_run_incidents(*members: pl.DataFrame) -> list[int]:
+    """The number of incidents among the runs of each of these `members`."""
+    runs = [rows.lazy().filter(pl.col("entity_type") == RUN) for rows in members]
+    counts = pl.concat(rows.select(n=incident_count()) for rows in runs).collect()
+    return counts["n"].to_list()
 
 
 def incident_count() -> pl.Expr:
@@ -186,7 +187,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def sorted_by_cost(groups: pl.DataFrame, name: str) -> pl.DataFrame:
+def sorted_by_cost(groups: Rows, name: str) -> Rows:
     """Groups of failures in the order of every page, the most expensive first.
 
     By ``cost_usd`` (not reported: as none), then ``run_s``, then ``n_causes`` and ``n_rows``,

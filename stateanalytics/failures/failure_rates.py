@@ -95,6 +95,7 @@ def count_starts(
     """Count the starts of a `population` by interval; see `mass_failures` for the columns."""
     return (
         _starts(rows, step_s=step_s, share=share, least=least)
+        .lazy()
         .group_by(since="interval_at")
         .agg(
             n_starts=pl.len().cast(pl.Int64),
@@ -105,6 +106,7 @@ def count_starts(
         .with_columns(until=pl.col("since") + timedelta(seconds=step_s))
         .sort("since")
         .select("since", "until", "n_starts", "n_failed", "share", "is_mass")
+        .collect()
     )
 
 

@@ -275,13 +275,9 @@ def priced(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
 
 def named(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     """Failures with costs in the columns of `members`, with their last steps."""
-    return (
-        failed.rename(
-            {"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"}
-        )
-        .with_columns(outcome=pl.col("outcome").cast(pl.String))
-        .pipe(add_last_steps, snap.events)
-    )
+    names = {"reason_code": "code", "reason_message": "message", "placed_at": "failed_at"}
+    renamed = failed.lazy().rename(names).with_columns(outcome=pl.col("outcome").cast(pl.String))
+    return add_last_steps(renamed.collect(), snap.events)
 
 
 def add_templates(

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.text import shortened
 from stateanalytics.core.words import shorten_template
@@ -103,15 +104,15 @@ def innermost(template: str) -> str:
     return bare if _LETTERS.search(bare) else inside
 
 
-def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataFrame:
+def add_faults(clusters: pl.DataFrame, place: str | None = None) -> pl.DataFrame:
     """Add the fault that each cluster is a sign of, and a title: cause, message, and where.
 
     Parameters
     ----------
     clusters : polars.DataFrame
         With ``code``, ``template``, ``cause_group`` and ``rule_name``; any may be null.
-    place : polars.Expr, optional
-        The tool or provider; null: not known.
+    place : str, optional
+        The column of the tool or provider; null: not known.
 
     Returns
     -------
@@ -134,7 +135,7 @@ def add_faults(clusters: pl.DataFrame, place: pl.Expr | None = None) -> pl.DataF
     """
     needed = ["code", "template", "cause_group", "rule_name"]
     check_columns(clusters, needed, "add_faults")
-    rows = clusters[needed].rows() if place is None else clusters.select(*needed, place).rows()
+    rows = clusters[needed if place is None else [*needed, place]].rows()
     schema = dict.fromkeys(("fault_id", "title", "cause_proposed"), pl.String)
     found = pl.DataFrame([_fault_of(*row) for row in rows], schema=schema, orient="row")
     others = [name for name in clusters.columns if name not in schema]
@@ -151,14 +152,17 @@ def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
         assigned=pl.col("fault_id").first(),
         **counted,
     )
-    return add_faults(named, pl.col("place")).with_columns(fault_id="assigned")
+    titled = add_faults(named, "place")
+    index = titled.columns.index("fault_id")
+    return titled.replace_column(index, titled["assigned"].alias("fault_id"))
 
 
 def titles_of_faults(rows: pl.DataFrame) -> pl.DataFrame:
     """``fault_id`` and ``title`` of each fault of `members`: what those of its clusters share."""
-    largest = titled_clusters(rows, n=pl.len()).sort("n", "cluster_id", descending=[True, False])
+    titled = titled_clusters(rows, n=pl.len()).lazy()
+    largest = titled.sort("n", "cluster_id", descending=[True, False])
     title = pl.col("title").map_batches(in_common, return_dtype=pl.String, returns_scalar=True)
-    return largest.group_by("fault_id", maintain_order=True).agg(title)
+    return largest.group_by("fault_id", maintain_order=True).agg(title).pipe(collected)
 
 
 def in_common(titles: pl.Series) -> str | None:
@@ -169,7 +173,7 @@ def in_common(titles: pl.Series) -> str | None:
     >>> in_common(pl.Series(["limit of opus reached · Task", "limit of sonnet reached · Task"]))
     'limit of … reached · Task'
     """
-    split = [title.split(" · ") for title in titles.drop_nulls().unique(maintain_order=True)]
+    split = [title.split(" · ") for title in dict.fromkeys(titles) if title is not None]
     equally_long = [parts for parts in split if len(parts) == len(split[0])]
     return " · ".join(map(_same_words, zip(*equally_long, strict=True))) or None
 

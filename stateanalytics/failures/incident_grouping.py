@@ -13,7 +13,7 @@ from datetime import datetime
 
 import polars as pl
 
-from stateanalytics.core.joins import connected_components
+from stateanalytics.core.joins import collected, connected_components, parts_of
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
@@ -111,18 +111,19 @@ def members_within_each(
     rows: pl.DataFrame, windows: Sequence[Window], as_of: datetime, begins: datetime | None
 ) -> dict[Window, pl.DataFrame]:
     """The `members_within` of several windows, in one pass."""
+    if not windows:
+        return {}
     parts = [
-        rows.filter(window.holds("failed_at")).with_columns(
-            window=pl.lit(i, pl.Int64), observed_s=observed_s(window, as_of, begins)
-        )
+        rows.lazy()
+        .filter(window.holds("failed_at"))
+        .with_columns(window=pl.lit(i, pl.Int64), observed_s=observed_s(window, as_of, begins))
         for i, window in enumerate(windows)
     ]
-    if not parts:
-        return {}
     linked = add_incidents(
-        pl.concat(parts), span_s=pl.col("observed_s"), apart=pl.col("window")
-    ).drop("observed_s")
-    return {window: linked.filter(window=i).drop("window") for i, window in enumerate(windows)}
+        collected(pl.concat(parts)), span_s=pl.col("observed_s"), apart=pl.col("window")
+    )
+    names = [name for name in linked.columns if name != "observed_s"]
+    return dict(zip(windows, parts_of(linked[names], "window", len(windows)), strict=True))
 
 
 def observed_s(window: Window, as_of: datetime, begins: datetime | None) -> float:

@@ -149,9 +149,10 @@ def costs(
     here, by = here.with_columns(_all=True), groups or ["_all"]
     used, table = used_tokens(snap), _price_table(prices)
     runs = counted(here).filter(pl.col("entity_type") == "session")
-    runs = runs.with_columns(is_again=is_retry(runs, rows, snap.events))
-    runs = runs.join(
-        turn_times(snap.entities).collect(), on=[*SESSION_KEY, "entity_type"], how="left"
+    runs = collected(
+        runs.lazy()
+        .with_columns(is_again=is_retry(runs, rows, snap.events))
+        .join(turn_times(snap.entities), on=[*SESSION_KEY, "entity_type"], how="left")
     )
     took_s, is_again = during_turns(pl.col("duration_s")), pl.col("is_again")
     is_again_good = is_again.filter(pl.col("outcome").is_in(GOOD_ENDS))
@@ -244,7 +245,7 @@ def count_costs(
         Result of `prices`.
     by : sequence of str
     """
-    runs = rows.filter(is_counted(), pl.col("entity_type") == "session")
+    runs = rows.lazy().filter(is_counted(), pl.col("entity_type") == "session")
     costed = priced(runs, used, table, by_model="model" in by).with_columns(
         is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
         is_bad=is_failure().fill_null(value=False),
@@ -271,7 +272,11 @@ def count_costs(
 
 
 def priced(
-    runs: pl.DataFrame, used: pl.DataFrame, table: pl.DataFrame, *, by_model: bool = False
+    runs: pl.DataFrame | pl.LazyFrame,
+    used: pl.DataFrame,
+    table: pl.DataFrame,
+    *,
+    by_model: bool = False,
 ) -> pl.LazyFrame:
     """Runs with ``estimated_usd`` and ``total_usd``; ``by_model``: a row for each of its models."""
     # A damaged input may hold a key twice: each row stays a run of its own.
@@ -284,12 +289,11 @@ def priced(
     in_one = others.select(
         "run", "model", "last_model", *_OF_RUN, is_cost_recorded=pl.lit(None, pl.Boolean)
     )
-    models = pl.concat([by_models, in_one], how="diagonal").collect()
+    models = pl.concat([by_models, in_one], how="diagonal")
     usd, model, is_recorded = pl.col("estimated_usd"), pl.col("model"), pl.col("is_cost_recorded")
     rest = pl.when(is_recorded).then(0.0).otherwise(usd)
     split = (
-        models.hstack([estimated_usd(models, table)])
-        .lazy()
+        _with_estimates(models, table)
         .group_by("run", *(["model"] if by_model else []))
         .agg(
             estimated_usd=pl.when(usd.is_not_null().all()).then(usd.sum()),
@@ -376,7 +380,8 @@ def _price_table(own: str | Path | None) -> pl.DataFrame:
         raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)
     if own is not None:
         tables.insert(0, _prices_in_file(Path(own).expanduser()))
-    return pl.concat(tables).unique("model", keep="first", maintain_order=True).sort("model")
+    every = pl.concat(tables).lazy()
+    return every.unique("model", keep="first", maintain_order=True).sort("model").collect()
 
 
 def _prices_in_file(path: Path) -> pl.DataFrame:
@@ -458,11 +463,16 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
     >>> estimated_usd(rows, prices()).to_list()
     [1.25, None, None]
     """
-    known = rows.lazy().with_columns(_plain_model())
+    return _with_estimates(rows.lazy(), table).select("estimated_usd").collect().to_series()
+
+
+def _with_estimates(rows: pl.LazyFrame, table: pl.DataFrame) -> pl.LazyFrame:
+    """The rows with the column of `estimated_usd`."""
+    known = rows.with_columns(_plain_model().alias("plain_model"))
     read = pl.col("n_cache_read_tokens")
     # Not every provider charges for cache writes, or reports them.
     written = pl.col("n_cache_write_tokens").fill_null(0)
-    is_split = "n_cache_write_1h_tokens" in rows.columns
+    is_split = "n_cache_write_1h_tokens" in rows.collect_schema()
     for_an_hour = pl.col("n_cache_write_1h_tokens").fill_null(0) if is_split else pl.lit(0)
     parts = {
         "input_usd": (pl.col("n_input_tokens") - read - written).clip(0),
@@ -472,5 +482,6 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
         "output_usd": pl.col("n_output_tokens"),
     }
     usd = sum((pl.col(price) * n_tokens for price, n_tokens in parts.items()), pl.lit(0.0))
-    priced = known.join(table.lazy(), on="model", how="left", maintain_order="left")
-    return priced.select(estimated_usd=usd / _MILLION).collect().to_series()
+    usd_of = table.lazy().select(*parts, plain_model="model")
+    priced = known.join(usd_of, on="plain_model", how="left", maintain_order="left")
+    return priced.with_columns(estimated_usd=usd / _MILLION).drop("plain_model", *parts)

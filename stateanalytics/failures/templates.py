@@ -110,9 +110,10 @@ def mine_templates(
     of_texts = rows.lazy().drop_nulls().group_by("message").agg("row")
     distinct = of_texts.pipe(collected).with_row_index("number")
     masked = mask(distinct[["number", "message"]], kinds)
-    rows, distinct = rows.drop("message"), distinct.drop("message")
+    rows, distinct = rows[["row"]], distinct[["number", "row"]]
     known = [masked] if earlier is None else [masked, _patterns(earlier, "mine_templates")]
-    named = masked.join(merge_templates(*known), on="pattern").with_row_index("which")
+    templates = merge_templates(*known).lazy()
+    named = masked.lazy().join(templates, on="pattern").with_row_index("which").collect()
     # Row numbers are joined, not texts: only the few patterns are compared as text.
     which = (
         named.lazy()
@@ -158,12 +159,11 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
     parts = [_patterns(part, "merge_templates") for part in mined]
     patterns = _unmerged(pl.concat([*parts, _NOTHING]).lazy().unique().sort("pattern")).collect()
     distinct = patterns["text"].unique()
+    templates = pl.LazyFrame({"text": distinct, "merged": merge(distinct)})
     merged = (
-        patterns.join(
-            pl.DataFrame({"text": distinct, "merged": merge(distinct)}),
-            on="text",
-            maintain_order="left",
-        )
+        patterns.lazy()
+        .join(templates, on="text", maintain_order="left")
+        .collect()
         .pipe(_join_truncated_traces)
         .pipe(_join_truncated_texts)
     )
@@ -176,10 +176,9 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
             template_typed=as_shown(pl.col("merged")),
         )
     )
-    ids = texts.select(pl.col("template").unique()).with_columns(
-        template_id=pl.col("template").map_elements(template_id, return_dtype=pl.String)
-    )
-    return texts.join(ids, on="template", how="left", maintain_order="left")
+    ids = {text: template_id(text) for text in texts["template"].unique()}
+    found = [ids[text] for text in texts["template"]]
+    return texts.hstack([pl.Series("template_id", found, pl.String)])
 
 
 def mine_with_parts(messages: pl.Series) -> pl.DataFrame:

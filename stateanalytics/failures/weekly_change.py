@@ -266,8 +266,9 @@ def new_chance(now: Window) -> pl.Expr:
     """
     is_first = pl.col("source").is_first_distinct()
     before, here = (pl.col(f"n_runs_{when}").filter(is_first).sum() for when in ("before", "now"))
-    since = pl.min_horizontal(pl.col("known_since").min(), pl.lit(now.since))
-    share = (now.until - now.since) / (pl.lit(now.until) - since)
+    since = pl.min_horizontal(pl.col("known_since").min(), instant(now.since))
+    known_s = (instant(now.until) - since).dt.total_microseconds() / 1e6
+    share = (now.until - now.since).total_seconds() / known_s
     # 0 / 0, which is no number: no run of its sources has ended.
     share = pl.max_horizontal(share, (here / (here + before)).fill_nan(None)).clip(upper_bound=1.0)
     return share.pow(_n_apart(pl.lit(value=True)))
@@ -346,9 +347,9 @@ def _dispersions(
         map(_incidents, (members, members_within(rows_before, spans[1], as_of[1], begins)))
     )
     ended = pl.concat(
-        within(rows, span, as_of=instant).select(at="placed_at").drop_nulls()
+        within(rows.lazy(), span, as_of=instant).select(at="placed_at").drop_nulls()
         for rows, span, instant in zip(runs, spans, as_of, strict=True)
-    )
+    ).collect()
     return dispersions(incidents, ended, now)
 
 
@@ -358,29 +359,33 @@ def _incidents(failed: pl.DataFrame) -> pl.DataFrame:
     return failed.group_by("cluster_id", incident=incident).agg(at=pl.col("failed_at").min())
 
 
+def all_periods(now: Window) -> Window:
+    """The periods of `growth`: that of a window, and those before it that it is compared with."""
+    n_periods = USUAL + SPANS[-1]
+    return Window(now.until - n_periods * (now.until - now.since), now.until, "all periods")
+
+
 def growth(
     rows: pl.DataFrame,
+    members: pl.DataFrame,
     ended: pl.DataFrame,
     now: Window,
     *,
     as_of: datetime,
     fdr: float,
-    begins: datetime | None = None,
 ) -> pl.DataFrame:
     """Whether each cluster fails more often than in the 16 periods before (`USUAL`).
 
     Parameters
     ----------
-    rows, ended : polars.DataFrame
-        `members` and `placed_runs`, of all time.
+    rows, members, ended : polars.DataFrame
+        `members` of all time, those within `all_periods`, and `placed_runs` of all time.
     now : Window
         The periods before are as long.
     as_of : datetime
         What came later is not known.
     fdr : float
         Clusters that have too few incidents for a p-value below it are not tested.
-    begins : datetime, optional
-        When the data begin; None: before all periods.
 
     Returns
     -------
@@ -399,38 +404,41 @@ def growth(
     negative binomial distribution, with ``a`` of the cluster, shrunk towards that of all
     clusters (`PRIOR`), which is `N_ERRORS` above its estimate.
     """
-    length, n_periods = now.until - now.since, USUAL + SPANS[-1]
-    span = Window(now.until - n_periods * length, now.until, "all periods")
-    incidents = _incidents(members_within(rows, span, as_of, begins))
-    runs = within(ended, span, as_of=as_of).select(at="placed_at").drop_nulls().sort("at")
+    length, incidents = now.until - now.since, _incidents(members)
+    placed = within(ended.lazy(), all_periods(now), as_of=as_of).select(at="placed_at")
+    runs = placed.drop_nulls().sort("at").collect()
     us_ago = (instant(now.until) - pl.col("at")).dt.total_microseconds() - 1
     ago = (us_ago // (length // timedelta(microseconds=1))).alias("ago")
-    born = rows.group_by("cluster_id").agg(born=pl.col("failed_at").min())
-    born = born.join(incidents, on="cluster_id", how="semi")
+    first = rows.lazy().group_by("cluster_id").agg(born=pl.col("failed_at").min())
+    born = first.join(incidents.lazy(), on="cluster_id", how="semi").collect()
     n_since = runs.height - runs["at"].search_sorted(born["born"], side="right")
     # The first failure of a cluster begins its time, and is not counted in it.
-    counts = incidents.join(born, on="cluster_id").filter(pl.col("at") > pl.col("born"))
+    began = incidents.lazy().join(born.lazy(), on="cluster_id")
+    counts = began.filter(pl.col("at") > pl.col("born"))
     n_later = pl.col("runs").cum_sum() - pl.col("runs")
     counted = (
-        runs.group_by(ago)
+        runs.lazy()
+        .group_by(ago)
         .agg(runs=pl.len().cast(pl.Float64))
         .sort("ago")
         .with_columns(n_later=n_later)
-        .join(born.with_columns(n_since=n_since), how="cross")
+        .join(born.lazy().with_columns(n_since=n_since), how="cross")
         .with_columns(runs=(pl.col("n_since") - pl.col("n_later")).clip(0, pl.col("runs")))
         .filter(pl.col("runs") > 0)
         .join(counts.group_by("cluster_id", ago).agg(n=pl.len()), ["cluster_id", "ago"], "left")
         .with_columns(pl.col("n").fill_null(0).cast(pl.Float64))
         .sort("cluster_id", "ago")
-        .join(dispersions(incidents, runs, now), on="cluster_id", maintain_order="left")
+        .join(dispersions(incidents, runs, now).lazy(), on="cluster_id", maintain_order="left")
+        .pipe(collected)
     )
     tests = [row for n_now in SPANS for row in _more_than_before(counted, n_now, fdr)]
     schema = {"cluster_id": pl.String, "ratio": pl.Float64, "p_value": pl.Float64}
     return (
-        pl.DataFrame(tests, schema=schema, orient="row")
+        pl.LazyFrame(tests, schema=schema, orient="row")
         .group_by("cluster_id")
         .agg(pl.col("ratio").fill_nan(None).drop_nulls().first(), pl.col("p_value").min())
         .with_columns(benjamini_hochberg())
+        .pipe(collected)
     )
 
 
@@ -448,7 +456,8 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
     own = (excess + PRIOR * of_all) / (degrees * mean + PRIOR)
     varied = pl.max_horizontal(own, pl.lit(0.0))
     sums = (
-        counted.with_columns(squares=((n - expected) ** 2 / expected).fill_nan(0.0))
+        counted.lazy()
+        .with_columns(squares=((n - expected) ** 2 / expected).fill_nan(0.0))
         .group_by("cluster_id", maintain_order=True)
         .agg(
             pl.col("dispersion").first(),
@@ -460,6 +469,7 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
         )
         .filter(pl.col("runs_now") > 0, pl.col("runs_before") > 0)
         .with_columns(dispersion=pl.max_horizontal("dispersion", 1 + varied * mean))
+        .pipe(collected)
     )
     tested: list[tuple[object, ...]] = []
     for row in sums.iter_rows(named=True):

@@ -95,10 +95,11 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     counted = numbers_of_ended(material.ever, material.failed_ever, failed, material.facts.as_of)
     n_ended = counted.lazy().filter(measure="completed").select("week", n_ended="n_of")
     series = counted.lazy().join(n_ended, on="week", maintain_order="left").pipe(collected)
+    of_measures = {part["measure"][0]: part for part in series.partition_by("measure")}
     limits = {
         name: found
         for name in PER_RUN
-        if (found := against_its_past(series.filter(measure=name), LIMITS[name]))
+        if (found := against_its_past(of_measures[name], LIMITS[name]))
     }
     values = counted.with_columns(pl.col("value").fill_nan(None)).partition_by("measure")
     drawn = {part["measure"][0]: part["value"] for part in values}

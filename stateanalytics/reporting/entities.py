@@ -139,10 +139,11 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
         By type and id; where several stores have an id, all of them. ``command`` shows the
         whole history of an entity.
     """
-    named = pl.DataFrame(
+    named = pl.LazyFrame(
         sorted(set(_ids(summary))), schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
-    rows = material.ever.join(named, on=_KEY, how="semi").sort(*_KEY, "source")
+    known = material.ever.lazy().join(named, on=_KEY, how="semi")
+    rows = known.sort(*_KEY, "source").collect()
     # A single run is shown from its own store, which is faster to read than a whole pattern.
     place = _as_read(material.facts)
     return [_row(row, place) for row in rows.iter_rows(named=True)]

@@ -41,9 +41,10 @@ def with_evidence(actions: list[Plain], material: Material, place: str) -> list[
     """
     keys = [_keys(action, material) for action in actions]
     asked = list(dict.fromkeys(key for some in keys for key in some))
-    wanted = pl.DataFrame(asked, dict.fromkeys(_KEY, pl.String), orient="row")
-    rows = material.facts.entities.join(wanted, on=_KEY, how="semi")
-    is_open = set(material.open_runs[list(_KEY)].join(wanted, on=_KEY, how="semi").rows())
+    wanted = pl.LazyFrame(asked, dict.fromkeys(_KEY, pl.String), orient="row")
+    rows = material.facts.entities.lazy().join(wanted, on=_KEY, how="semi").collect()
+    open_runs = material.open_runs.lazy().select(_KEY)
+    is_open = set(open_runs.join(wanted, on=_KEY, how="semi").collect().rows())
     found = {
         tuple(row[name] for name in _KEY): _example(row, material, place)
         for row in rows.iter_rows(named=True)
@@ -64,9 +65,9 @@ def with_evidence(actions: list[Plain], material: Material, place: str) -> list[
 def _keys(action: Plain, material: Material) -> list[tuple[str, ...]]:
     if action["cluster_id"] is None:
         return [tuple(one[name] for name in _KEY) for one in action["examples"]]
-    failed = material.failed.filter(cluster_id=action["cluster_id"])
+    failed = material.failed.lazy().filter(cluster_id=action["cluster_id"])
     newest = failed.sort(pl.col("entity_type") == RUN, "failed_at", *_KEY, descending=True)
-    return newest[list(_KEY)].head(N_EXAMPLES).rows()
+    return newest.select(_KEY).head(N_EXAMPLES).collect().rows()
 
 
 def _example(row: Plain, material: Material, place: str) -> Plain:

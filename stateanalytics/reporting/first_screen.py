@@ -455,7 +455,7 @@ def coverage_of(
 
 
 def _last(sources: pl.DataFrame) -> pl.DataFrame:
-    return sources.select("source", "last_at").sort("last_at", "source")
+    return sources[["source", "last_at"]].sort("last_at", "source")
 
 
 def _since(moments: pl.DataFrame) -> list[Plain]:

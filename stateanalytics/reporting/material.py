@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import with_group
+from stateanalytics.core.joins import collected, with_group
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.schema import ENTITY_KEY, FINDING_SEVERITIES
 from stateanalytics.core.text import shortened, texts_within, visible
@@ -358,7 +358,8 @@ def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -
     # A severity of a plug-in that is not known here comes last.
     place = pl.col("severity").replace_strict(order, default=len(order), return_dtype=pl.Int8)
     return (
-        findings.sort("source", "table", "column", "entity_type", "entity_id", "example")
+        findings.lazy()
+        .sort("source", "table", "column", "entity_type", "entity_id", "example")
         .group_by("code", "severity", maintain_order=True)
         .agg(
             pl.col("message", "example", "action").drop_nulls().first(),
@@ -366,6 +367,7 @@ def findings_by_code(findings: pl.DataFrame, *, most_rows_first: bool = False) -
             n_rows=pl.col("n_rows").fill_null(1).sum(),
         )
         .sort(place, *([-pl.col("n_rows")] if most_rows_first else []), "code")
+        .pipe(collected)
     )
 
 

@@ -28,6 +28,7 @@ from stateanalytics.state.population import rows_of
 from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
+from stateanalytics.systems.history import linked_work
 from stateanalytics.timeline import N_TEXTS, find_entity, note_on_texts, timeline_of
 
 if TYPE_CHECKING:
@@ -68,8 +69,9 @@ def session_page(
     ArgumentError
         If there is no such entity, or several; the message names them.
     """
-    facts = checked_snapshot(snap, "session")
-    entity = find_entity(facts.entities, entity_id)
+    whole = checked_snapshot(snap, "session")
+    entity = find_entity(whole.entities, entity_id)
+    facts = linked_work(whole, entity["entity_id"])
     states, reasons = states_and_reasons(facts, policy=policy)
     rows = rows_of(facts, states=states)
     runs = spells(facts, rows=rows)
@@ -89,7 +91,7 @@ def session_page(
         "severity": state["severity"],
         "facts": _facts(entity),
         "reasons": [_reason(row) for row in why.select(_REASON).iter_rows(named=True)],
-        "similar": _similar(facts, rows, is_entity, runs),
+        "similar": _similar(whole, policy, select_failures(rows.filter(is_entity)), is_entity),
         "rows": [line_of(row) for row in timeline.head(_MOST_ROWS).iter_rows(named=True)],
         "n_rows": timeline.height,
         "note_on_texts": note,
@@ -227,15 +229,19 @@ def _facts(entity: dict[str, Any]) -> list[Plain]:
     return [fact for fact in facts if fact["value"] is not None]
 
 
-def _similar(facts: Facts, rows: pl.DataFrame, is_entity: pl.Expr, runs: pl.DataFrame) -> Plain:
+def _similar(
+    facts: Facts, policy: Policy | None, itself: pl.DataFrame, is_entity: pl.Expr
+) -> Plain:
     """What became of other entities that failed with the same message."""
     # Clusters are those of all failures, so what did not fail needs none of them.
-    if select_failures(rows.filter(is_entity)).is_empty():
+    if itself.is_empty():
         return {"in_words": "", "cluster_id": None, "template": None}
+    rows = rows_of(facts, policy=policy)
     failed = find_members(facts, rows=rows)
     own = failed.filter(is_entity)
     cluster = own["cluster_id"][0]
     others = failed.filter(pl.col("cluster_id") == cluster, ~is_entity)
+    runs = spells(facts, rows=rows)
     resumed = runs.join(others, on=schema.ENTITY_KEY, how="semi")
     works = resumed.group_by(schema.ENTITY_KEY).agg(
         is_resumed=pl.len() > 1, ended_well=pl.col("ending").last().is_in(list(GOOD_ENDS))

@@ -86,10 +86,11 @@ def _sources(failed: pl.DataFrame) -> str | None:
     """The faults that most runs failed by, as a sentence whose numbers add up; None: none did."""
     if failed.is_empty():
         return None
-    faults = failed.group_by("fault_id").agg(n=pl.len(), run_s=pl.col("run_s").sum())
+    faults = failed.lazy().group_by("fault_id").agg(n=pl.len(), run_s=pl.col("run_s").sum())
     order, falls = ["n", "run_s", "fault_id"], [True, True, False]
-    shown = faults.sort(order, descending=falls).head(N_PARTS)
-    shown = shown.join(titles_of_faults(failed), on="fault_id", maintain_order="left")
+    first = faults.sort(order, descending=falls).head(N_PARTS)
+    titled = titles_of_faults(failed).lazy()
+    shown = first.join(titled, on="fault_id", maintain_order="left").collect()
     if shown["n"][0] == failed.height:
         return say("story.sources", parts=[f"“{_short(shown['title'][0])}”"])
     sizes = [*shown["n"], failed.height - shown["n"].sum()]

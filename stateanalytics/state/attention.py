@@ -133,8 +133,8 @@ def attention_items(
     severe = judged.filter(pl.col("severity").cast(pl.String).is_in(SEVERITIES)).collect()
     stuck = _stuck(judged, severe, efforts)
     # Most rows need no attention: a filter by id costs less than a join of all columns.
-    is_severe = pl.col("entity_id").is_in(severe["entity_id"].unique().implode())
-    is_stuck = pl.col("entity_id").is_in(stuck["entity_id"].implode())
+    is_severe = pl.col("entity_id").is_in(pl.lit(severe["entity_id"]).implode())
+    is_stuck = pl.col("entity_id").is_in(pl.lit(stuck["entity_id"]).implode())
     is_needed = is_severe | is_stuck | (pl.col("entity_type") == "show")
     needed = facts.entities.lazy().select(_ENTITY_COLUMNS)
     needed = needed.filter(is_needed & ~is_mirror(facts.entities, driven))
@@ -291,16 +291,21 @@ def _with_reasons(listed: pl.LazyFrame, reasons: pl.DataFrame, is_asked: pl.Expr
         .group_by(schema.ENTITY_KEY)
         .agg(**first_of, first=pl.col("place").min())
     )
-    placed = listed.join(places, on=schema.ENTITY_KEY, how="left").collect()
     on_axis = pl.coalesce(
         pl.when(pl.col("dimension") == axis).then(axis) for axis in schema.DIMENSIONS
     )
-    row = placed.select(own=on_axis % 2**32, first=pl.col("first") % 2**32)
+    placed = (
+        listed.join(places, on=schema.ENTITY_KEY, how="left")
+        .with_columns(own=on_axis % 2**32, first=pl.col("first") % 2**32)
+        .drop(schema.DIMENSIONS)
+        .collect()
+    )
+    own, first = (pl.lit(placed.drop_in_place(name)) for name in ("own", "first"))
     texts = reasons.select(
-        pl.coalesce(pl.col(name).gather(row["own"]), pl.col(name).gather(row["first"]))
+        pl.coalesce(pl.col(name).gather(own), pl.col(name).gather(first))
         for name in ("code", "message")
     )
-    return placed.drop(*schema.DIMENSIONS, "first").hstack(texts)
+    return placed.hstack(texts)
 
 
 def _dispositions(facts: Facts) -> pl.DataFrame:

@@ -10,7 +10,7 @@ independent units, not rows: shows, invocations, sessions; or projects, where th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import PurePath
@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import deduplicated, left_join
+from stateanalytics.core.joins import collected_each, deduplicated, left_join
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.errors import check_columns
@@ -166,11 +166,11 @@ def population(
     """
     check_columns(entities, ENTITIES.dtypes.names(), "population (entities)")
     check_columns(states, (*ENTITY_KEY, *_STATE_COLUMNS), "population (states)")
-    known = deduplicated(states.select(*ENTITY_KEY, *_STATE_COLUMNS))
+    known = deduplicated(states[[*ENTITY_KEY, *_STATE_COLUMNS]])
     uncounted = left_out_by_themselves(entities, known)
     driven = is_driven(entities, uncounted)
-    described = with_usage(entities, uncounted).with_columns(
-        is_mirror(entities, driven), shows_of(entities)
+    described = with_usage(entities, uncounted).hstack(
+        [is_mirror(entities, driven), shows_of(entities)]
     )
     rows = (
         left_join(described, known)
@@ -353,9 +353,9 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
         is_repeated |= own & (entity_type == pl.lit(known.runs.repeated_type, pl.String))
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
     # Most systems repeat nothing, and to look for the last of everything takes long.
-    is_recorded_elsewhere = (
-        is_part | is_last if entities.select(is_repeated.any()).item() else is_part
-    )
+    repeats = [known.name for known in all_systems() if known.runs.repeated_type]
+    has_repeated = any((entities["system"] == name).any() for name in repeats)
+    is_recorded_elsewhere = is_part | is_last if has_repeated else is_part
     driven = is_driven(entities) if driven is None else driven
     elsewhere = is_recorded_elsewhere.fill_null(False) | driven
     return entities.select(is_mirror=elsewhere).to_series()
@@ -415,23 +415,33 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
     >>> [(count.n, count.of) for count in count_headline(runs, 1).values()]
     [(3, None), (1, 2), (0, 2), (1, 1), (1, None)]
     """
+    return count_headlines([runs], [n_incidents])[0]
+
+
+def count_headlines(
+    windows: Sequence[pl.DataFrame], n_incidents: Sequence[int]
+) -> list[dict[str, Count]]:
+    """The `count_headline` of each of some windows, in one query."""
     is_open = pl.col("is_open")
     asked = {
         "completed": (~is_open, ended_well()),
         "timed_out": (~is_open, pl.col("outcome") == "timed_out"),
         "unresolved": (is_open, pl.col("severity").is_in(list(TROUBLE))),
     }
-    plans = [
-        _units_hit(runs, is_hit, among).with_columns(asked=pl.lit(name))
-        for name, (among, is_hit) in asked.items()
+    of_each = [(runs, name, *asked[name]) for runs in windows for name in asked]
+    units = collected_each([_units_hit(runs, is_hit, among) for runs, _, among, is_hit in of_each])
+    shares = [
+        (name, _share(hits, runs, is_hit, among))
+        for hits, (runs, name, among, is_hit) in zip(units, of_each, strict=True)
     ]
-    units = pl.concat(plans).collect()
-    by_name = {part["asked"][0]: part for part in units.partition_by("asked")}
-    named = {
-        name: _share(by_name.get(name, units.clear()), runs, is_hit, among)
-        for name, (among, is_hit) in asked.items()
-    }
-    return {"runs": Count(runs.height), **named, "incidents": Count(n_incidents)}
+    return [
+        {
+            "runs": Count(runs.height),
+            **dict(shares[i * len(asked) : (i + 1) * len(asked)]),
+            "incidents": Count(n),
+        }
+        for i, (runs, n) in enumerate(zip(windows, n_incidents, strict=True))
+    ]
 
 
 def share_of(runs: pl.DataFrame, is_hit: pl.Expr) -> Count:

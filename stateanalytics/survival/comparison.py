@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected, collected_all
+from stateanalytics.core.joins import collected, collected_each
 from stateanalytics.core.shapes import frame
 from stateanalytics.core.words import first_word, how_long
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share, needing
@@ -52,7 +52,7 @@ _COLUMNS = frame(Compare).dtypes
 _JUDGED = ("q_value", "verdict", "is_reversed")
 _MEASURED = {name: dtype for name, dtype in _COLUMNS.items() if name not in _JUDGED}
 Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
-Estimates: TypeAlias = Callable[[pl.DataFrame, float], tuple[pl.LazyFrame, pl.LazyFrame]]
+Estimates: TypeAlias = Callable[[pl.LazyFrame, float], tuple[pl.LazyFrame, pl.LazyFrame]]
 IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
 """Columns: whether a run is in the first of the two groups, and the name of its stratum."""
 FEWEST_UNITS = 3
@@ -161,10 +161,13 @@ def compare(
     check_number("least", least, 10, least=FEWEST_UNITS)
     if until_s is not None:
         check_number("until_s", until_s, 3600, is_above=True)
-    options = _Options(columns, until_s, conf_level, fdr, least, regression)
+    options = _Options(columns, conf_level, fdr, least, regression)
     kept = _prepared(known, by, columns)
     base, others = _values(kept, by, against)
-    return _with_verdicts(_rows(kept, by, base, others, options), fdr)
+    horizons_s = (
+        _horizons(kept, by, base, others) if until_s is None else dict.fromkeys(others, until_s)
+    )
+    return _with_verdicts(_rows(kept, by, base, horizons_s, options), fdr)
 
 
 def reversals(runs: pl.DataFrame, by: str = "model") -> pl.DataFrame:
@@ -172,26 +175,28 @@ def reversals(runs: pl.DataFrame, by: str = "model") -> pl.DataFrame:
     options = _Options(["kind", "project"], has_log_rank=False)
     kept = _prepared(runs, by, options.columns)
     base, others = _values(kept, by, None)
-    # Variances take most of the time, so first they are computed where signs may differ. If
-    # nothing is significant there, nothing is reversed; else q-values need all comparisons.
-    suspects = _with_opposite_signs(kept, by, base, others)
-    rows = _rows(kept, by, base, suspects, options)
+    # Variances take most of the time, so first they are computed where signs may differ. If no
+    # raw difference is significant there, or among all, nothing is reversed.
+    until_s = _horizons(kept, by, base, others)
+    suspects = _with_opposite_signs(kept, by, base, until_s)
+    of_others = {value: until for value, until in until_s.items() if value not in suspects}
+    raw, adjusted = (options._replace(methods=[method]) for method in METHODS)
+    rows = _rows(kept, by, base, suspects, raw)
     if any(row["p_value"] is not None and row["p_value"] <= options.fdr for row in rows):
-        rows += _rows(kept, by, base, [each for each in others if each not in suspects], options)
-    else:
-        rows = []
+        rows += _rows(kept, by, base, of_others, raw)
+        if (_with_verdicts(rows, options.fdr)["q_value"] <= options.fdr).any():
+            rows += _rows(kept, by, base, until_s, adjusted)
     judged = _with_verdicts(rows, options.fdr)
     vanishes = pl.col("in_words").str.ends_with(VANISHES).any().over("value", "measure")
     return judged.filter(vanishes | pl.col("is_reversed"))
 
 
 def _with_opposite_signs(
-    kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str]
-) -> list[str]:
-    """Values with raw and adjusted differences that may have opposite signs."""
+    kept: pl.DataFrame, by: str, base: str | None, until_s: Mapping[str, float]
+) -> dict[str, float]:
+    """The horizons of values with raw and adjusted differences that may have opposite signs."""
     if base is None:
-        return []
-    until_s = {value: horizon(_pair(kept, by, value, base).pipe(collected)) for value in others}
+        return {}
     measures = ((kept, restricted_means), (kept.with_columns(ended="has_ended"), good_shares))
     estimates = [
         tuple(
@@ -200,23 +205,23 @@ def _with_opposite_signs(
         )
         for runs, estimate in measures
     ]
-    return [
-        value
-        for value in others
+    return {
+        value: until
+        for value, until in until_s.items()
         if any(raw[value] * adjusted[value] <= TOLERANCE for raw, adjusted in estimates)
-    ]
+    }
 
 
 class _Options(NamedTuple):
     """Options of `compare`."""
 
     columns: Sequence[str]
-    until_s: float | None = None
     conf_level: float = 0.95
     fdr: float = 0.1
     least: int = 10
     regression: bool = False
     has_log_rank: bool = True
+    methods: Sequence[str] = METHODS
 
 
 def _values(kept: pl.DataFrame, by: str, against: str | None) -> tuple[str | None, list[str]]:
@@ -234,16 +239,22 @@ def _pair(kept: pl.DataFrame, by: str, value: str, base: str | None) -> pl.LazyF
     return runs.with_columns((pl.col(by) == value).alias(IS_FIRST))
 
 
+def _horizons(
+    kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str]
+) -> dict[str, float]:
+    return {value: horizon(_pair(kept, by, value, base).pipe(collected)) for value in others}
+
+
 def _rows(
-    kept: pl.DataFrame, by: str, base: str | None, others: Sequence[str], options: _Options
+    kept: pl.DataFrame, by: str, base: str | None, until_s: Mapping[str, float], options: _Options
 ) -> list[dict[str, Any]]:
-    """Every measure of several values against one value."""
+    """Every measure of several values, within the horizon of each, against one value."""
     return [
         row
-        for value in others
+        for value, until in until_s.items()
         for row in _pair_rows(
             _pair(kept, by, value, base).pipe(collected),
-            {"dimension": by, "value": value, "against": base},
+            {"dimension": by, "value": value, "against": base, "until_s": until},
             options,
         )
     ]
@@ -282,10 +293,9 @@ def _pair_rows(
 ) -> list[dict[str, Any]]:
     """Every measure of one value against another, raw and adjusted."""
     columns = options.columns
-    until = horizon(runs) if options.until_s is None else options.until_s
     is_unadjusted = "project" in runs.columns and "project" not in columns
     rows = []
-    for method in METHODS:
+    for method in options.methods:
         stratified = (
             runs if method == "adjusted" else runs.with_columns(pl.lit("all").alias(STRATUM_NAME))
         )
@@ -296,7 +306,9 @@ def _pair_rows(
         projects = differing_projects(runs) if is_unadjusted or method == "raw" else None
         for measure, (counted, estimate) in measures.items():
             has_log_rank = options.has_log_rank and measure == "duration"
-            row = difference(counted, estimate, until, projects, has_log_rank=has_log_rank)
+            row = difference(
+                counted, estimate, names["until_s"], projects, has_log_rank=has_log_rank
+            )
             rows += [{**row, "measure": measure, "method": method}]
         if options.regression:
             terms = columns if method == "adjusted" else []
@@ -308,7 +320,7 @@ def _pair_rows(
                     **hazard_ratio(stratified, IS_FIRST, terms),
                 }
             ]
-    return [_with_interval(row | names | {"until_s": until}, options) for row in rows]
+    return [_with_interval(row | names, options) for row in rows]
 
 
 def _with_interval(row: dict[str, Any], options: _Options) -> dict[str, Any]:
@@ -431,34 +443,33 @@ def difference(
     key = [STRATUM_NAME, IS_FIRST]
     estimates, influences = estimate(runs, key, until_s)
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
-    cells = _comparable(estimates.lazy().join(sizes, on=key))
-    kept = runs.join(cells, on=STRATUM_NAME, how="semi")
+    cells = _comparable(estimates.lazy().join(sizes, on=key)).pipe(collected)
+    kept = runs.filter(pl.col(STRATUM_NAME).is_in(cells[STRATUM_NAME].to_list()))
     row = _group_sizes(kept) | _coverage(runs, cells)
     if cells.is_empty():
         return row | {"estimate": None, "variance": None, "degrees": None}
     influence = _unit_influence(influences, cells)
     n, square = pl.col("n_units"), pl.col("influence") ** 2
     squares = influence.group_by(STRATUM, "n_units").agg(_total(square))
-    by_unit, sums = collected_all(
-        influence.group_by("unit").agg(_total("influence")),
+    sums = [
+        influence.group_by("unit").agg(_total("influence")).select(_sum_of_squares()),
         # Welch and Satterthwaite: (sum of variances)² over the sum of variance² / (n - 1).
-        squares.select(_total("influence"), spread=_total(square / (n - 1))),
-    )
-    variance = _sum_of_squares(by_unit)
+        squares.select(in_all=_total("influence"), spread=_total(square / (n - 1))),
+    ]
+    if projects is not None:
+        of_projects = influence.join(projects.lazy(), on="unit").group_by("project")
+        by_project = of_projects.agg(_total("influence"))
+        sums.append(by_project.select(n_projects=pl.len(), of_projects=_sum_of_squares()))
+    variance, in_all, spread, *varied = pl.concat(sums, how="horizontal").pipe(collected).row(0)
     if estimate is incidence_and_influence:
         variance += _minimum_variance(cells)
-    in_all, spread = sums.row(0)
     degrees = in_all**2 / spread if spread else inf
-    if projects is not None:
-        by_project = collected(
-            influence.join(projects.lazy(), on="unit").group_by("project").agg(_total("influence"))
-        )
-        n_projects = by_project.height
-        # A single project in these strata does not show how much projects vary.
-        if n_projects > 1:
-            project_variance = _sum_of_squares(by_project) * n_projects / (n_projects - 1)
-            if project_variance > variance:
-                variance, degrees = project_variance, n_projects - 1
+    n_projects, project_variance = varied or (0, 0.0)
+    # A single project in these strata does not show how much projects vary.
+    if n_projects > 1:
+        project_variance *= n_projects / (n_projects - 1)
+        if project_variance > variance:
+            variance, degrees = project_variance, n_projects - 1
     log_rank = None
     if has_log_rank:
         log_rank = logrank(kept, IS_FIRST, strata=STRATUM_NAME)["p_value"].item()
@@ -495,19 +506,18 @@ def differences(
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
     sets = risk_sets(checked_spells(runs, key, "compare", also=["is_good"]), key, counts)
     all_cells = sets.strata.join(sizes, on=key).pipe(collected)
-    results = {}
-    for value, until in until_s.items():
-        pair = _pair(all_cells, by, value, base)
-        results[value] = _weighted_sum(
-            _comparable(estimate(sets.table, until)[1].join(pair, on=STRATUM))
-        )
-    return results
+    table = sets.table.pipe(collected).lazy()
+    pairs = [
+        _comparable(estimate(table, until)[1].join(_pair(all_cells, by, value, base), on=STRATUM))
+        for value, until in until_s.items()
+    ]
+    return dict(zip(until_s, map(_weighted_sum, collected_each(pairs)), strict=True))
 
 
-def _comparable(rows: pl.LazyFrame) -> pl.DataFrame:
+def _comparable(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The cells of strata with enough units of both groups, with signed weights."""
     n, sign = pl.col("n_runs"), pl.when(IS_FIRST).then(1.0).otherwise(-1.0)
-    return collected(
+    return (
         rows.filter("is_reached", pl.col("n_units") >= FEWEST_UNITS)
         .filter(pl.len().over(STRATUM_NAME) == _BOTH)
         .with_columns(weight=n.sum().over(STRATUM_NAME) / n.sum() * sign)
@@ -552,8 +562,8 @@ def _minimum_variance(cells: pl.DataFrame) -> float:
     return float(cells.select(_total(variance.filter(is_all_or_none))).item())
 
 
-def _sum_of_squares(rows: pl.DataFrame) -> float:
-    return float((rows["influence"] * rows["influence"]).sort().sum())
+def _sum_of_squares() -> pl.Expr:
+    return _total(pl.col("influence") * pl.col("influence"))
 
 
 def _group_sizes(kept: pl.DataFrame) -> dict[str, int]:
@@ -587,17 +597,22 @@ def horizon(runs: pl.DataFrame) -> float:
     # Risk sets only: the variance of the curves would take several times as long.
     rows = checked_spells(runs, [IS_FIRST], "compare")
     by_group, pooled = (
-        risk_sets(rows, strata).table.lazy().with_columns(survival=known_survival())
+        risk_sets(rows, strata).table.with_columns(survival=known_survival())
         for strata in ([IS_FIRST], [])
     )
     at, value = pl.col("duration_s"), pl.col("survival")
     # A curve that reaches 0 is known for all longer durations as well.
     known_s = pl.when(value.min() > TOLERANCE).then(at.max())
-    of_groups = by_group.group_by(STRATUM).agg(at.max(), known_s=known_s).pipe(collected)
+    of_groups = by_group.group_by(STRATUM).agg(at.max(), known_s=known_s)
     most_ended = at.filter(value <= 1 - _MOST_ENDED + TOLERANCE).min()
-    most_ended_s = pooled.select(most_ended).pipe(collected).item()
-    limits = (*of_groups["known_s"], most_ended_s, of_groups["duration_s"].max())
-    return float(min(limit for limit in limits if limit is not None))
+    limits = pl.concat(
+        [
+            of_groups.select(pl.col("known_s").min(), at.max()),
+            pooled.select(most_ended_s=most_ended),
+        ],
+        how="horizontal",
+    )
+    return float(min(limit for limit in limits.pipe(collected).row(0) if limit is not None))
 
 
 def differing_projects(runs: pl.DataFrame) -> pl.DataFrame | None:

@@ -174,11 +174,10 @@ def kaplan_meier(
     checked = checked_spells(with_known_units(spells), strata, "kaplan_meier")
     sets = risk_sets(checked, strata, least_at_risk=least_at_risk)
     value = pl.col("survival")
-    table = (
-        sets.table.lazy()
-        .with_columns(survival=known_survival())
-        .with_columns(variance=(value**2 * greenwood_sum().over(STRATUM)).fill_nan(None))
-    )
+    variance = (value**2 * greenwood_sum().over(STRATUM)).fill_nan(None)
+    steps = sets.table.with_columns(survival=known_survival()).with_columns(variance=variance)
+    # Eight steps need it, and a plan of all would count it for each.
+    table = steps.pipe(collected).lazy()
     # One minus the curve is the incidence of any end.
     terms = {
         "incidence": 1 - value,

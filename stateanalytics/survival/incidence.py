@@ -171,7 +171,7 @@ class Causes:
             with_incidence(self.table.lazy(), number).with_columns(
                 variance=covariance(pl.col("incidence")).clip(0.0)
             ),
-            self.rows,
+            self.rows.lazy(),
             terms,
             pl.col("ended") & (pl.col(self.cause) == self.names["cause"][number]),
             conf_level,
@@ -208,15 +208,14 @@ def cause_table(
     is_known = pl.col("from_s").is_not_null()
     before = pl.when(is_known).then(pl.col("_survival").shift(1, fill_value=1.0).over(STRATUM))
     table = collected(
-        sets.table.lazy()
-        .with_columns(_survival=known_survival(), _n=n)
+        sets.table.with_columns(_survival=known_survival(), _n=n)
         # Where all at risk ended, Greenwood's term is infinite, but its factor is 0.
         .with_columns(
             _increment=before / n, _greenwood=pl.when(n > d).then(d / (n * (n - d))).otherwise(0.0)
         )
         .with_columns(_weight=pl.col("_greenwood").cum_sum().over(STRATUM))
     )
-    return Causes(table, names, collected(sets.strata), sets.rows, cause)
+    return Causes(table, names, collected(sets.strata), collected(sets.rows), cause)
 
 
 def with_incidence(table: pl.LazyFrame, number: int) -> pl.LazyFrame:

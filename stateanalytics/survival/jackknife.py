@@ -82,7 +82,7 @@ def with_units(spells: pl.DataFrame) -> pl.DataFrame:
 
 def with_unit_variance(
     table: pl.LazyFrame,
-    spells: pl.DataFrame,
+    rows: pl.LazyFrame,
     terms: Mapping[str, pl.Expr],
     is_counted: pl.Expr,
     conf_level: float,
@@ -93,13 +93,13 @@ def with_unit_variance(
     ----------
     table : polars.LazyFrame
         By `STRATUM` and ``duration_s``: ``n_at_risk``, ``n_events``, ``from_s``.
-    spells : polars.DataFrame
-        With `STRATUM`, ``ended`` and ``unit``; without units, each spell is its own.
+    rows : polars.LazyFrame
+        Spells with `STRATUM`, ``ended`` and ``unit``; without units, each spell is its own.
     terms : mapping of str to polars.Expr
         Over ``table``: ``incidence``, ``n_counted`` (the ends that count), and ``increment``,
         by how much one of them raises the incidence.
     is_counted : polars.Expr
-        Over ``spells``: which of those that ended count.
+        Over ``rows``: which of those that ended count.
     conf_level : float
         Level of the interval.
 
@@ -111,12 +111,13 @@ def with_unit_variance(
         and `LAST_COVARIANCE`, the covariance with the last incidence of the stratum, both null
         with fewer than `FEWEST_UNITS`. Without a column of units only ``n_units`` is added.
     """
-    rows, has_entries = spells.lazy(), "entry_s" in spells.columns
+    columns = rows.collect_schema().names()
+    has_entries = "entry_s" in columns
     if has_entries:
         # Spells that left before the curve begins are not part of it.
         begin = table.group_by(STRATUM).agg(pl.col("from_s").first())
         rows = rows.join(begin, on=STRATUM).filter(pl.col("duration_s") >= pl.col("from_s"))
-    if UNIT not in spells.columns:
+    if UNIT not in columns:
         if not has_entries:
             return table.with_columns(n_units=pl.col("n_at_risk").first().over(STRATUM))
         sizes = rows.group_by(STRATUM).agg(n_units=pl.len().cast(pl.Int64))
@@ -423,7 +424,7 @@ def mean_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=pl.col("per_end") * pl.col("n_events") / pl.col("n_at_risk"))
     )
-    numbered = sets.rows.lazy().with_columns(is_good=False)
+    numbered = sets.rows.with_columns(is_good=False)
     return _estimated(estimates, sets, numbered, table)
 
 
@@ -459,7 +460,7 @@ def incidence_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=(pl.col("step") + pl.col("per_end") * d) / n)
     )
-    return _estimated(estimates, sets, sets.rows.lazy(), table)
+    return _estimated(estimates, sets, sets.rows, table)
 
 
 def _estimated(
@@ -470,25 +471,24 @@ def _estimated(
     return frames[0], frames[1]
 
 
-def restricted_means(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+def restricted_means(table: pl.LazyFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Risk sets with the ``area`` under each step of the curve, and the restricted means."""
     at = pl.col("duration_s")
     next_at = at.shift(-1).over(STRATUM).fill_null(until_s)
     width = (pl.min_horizontal(next_at, until_s) - at).clip(0)
-    steps = table.lazy().with_columns(survival=survival())
+    steps = table.with_columns(survival=survival())
     steps = steps.with_columns(area=pl.col("survival") * width)
     before_first_step = pl.min_horizontal(at.min(), until_s)
     return steps, _estimates(steps, pl.col("area").sum() + before_first_step, until_s)
 
 
-def good_shares(table: pl.DataFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+def good_shares(table: pl.LazyFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """Risk sets with each ``step`` of the incidence of good ends (``n_good``), and the shares."""
     before = pl.col("survival").shift(1, fill_value=1.0).over(STRATUM)
     is_within = (pl.col("duration_s") <= until_s) & (pl.col("n_events") > 0)
     per_good_end = pl.when(is_within).then(before / pl.col("n_at_risk")).otherwise(0.0)
     steps = (
-        table.lazy()
-        .with_columns(survival=survival())
+        table.with_columns(survival=survival())
         .with_columns(per_good_end=per_good_end)
         .with_columns(step=pl.col("per_good_end") * pl.col("n_good"))
     )

@@ -136,10 +136,10 @@ def state_occupancy(
     )
     check_columns(stretches, [*STRETCH, *strata], "state_occupancy")
     stretches = with_known_units(stretches)
-    invalid = stretches.filter(~(pl.col("until_s") > pl.col("from_s")).fill_null(value=False))
-    if invalid.height:
+    is_valid = stretches["until_s"] > stretches["from_s"]
+    if n_invalid := stretches.height - int(is_valid.sum()):
         raise ArgumentError(
-            f"state_occupancy needs stretches that end after they begin; {invalid.height} of "
+            f"state_occupancy needs stretches that end after they begin; {n_invalid} of "
             f"{stretches.height} do not.",
             "stretches.filter(pl.col('until_s') > pl.col('from_s'))",
         )

@@ -29,19 +29,19 @@ class RiskSets:
 
     Attributes
     ----------
-    table : polars.DataFrame
+    table : polars.LazyFrame
         Sorted by `STRATUM` (a number) and ``duration_s``; ``n_at_risk`` just before that
         duration, ``n_events``, and the requested counts; ``from_s``, the duration from which
         the stratum is known: nothing is counted before (null: never known).
     strata : polars.LazyFrame
         One row per stratum number: the columns that were stratified by.
-    rows : polars.DataFrame
+    rows : polars.LazyFrame
         The spells, with the number of their stratum.
     """
 
-    table: pl.DataFrame
+    table: pl.LazyFrame
     strata: pl.LazyFrame
-    rows: pl.DataFrame
+    rows: pl.LazyFrame
 
     def named(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
         """``columns`` of a frame by stratum number, with the names of the strata first."""
@@ -87,16 +87,16 @@ def risk_sets(
     to 0. So a stratum begins where ``least_at_risk`` are at risk, and begins again if all of
     them have ended before others entered.
     """
-    rows, names = number(spells, strata)
+    rows, names = numbered(spells.lazy(), strata)
     sums = {"n_events": pl.col("ended"), **(counts or {})}
-    exits = rows.lazy().select(
+    exits = rows.select(
         pl.col(STRATUM), pl.col("duration_s").alias("_at"), n_exits=pl.lit(1, pl.UInt32), **sums
     )
     has_entries = "entry_s" in spells.columns
     moves = exits
     if has_entries:
-        longest_s = rows["duration_s"].max() or 0.0
-        entries = rows.lazy().select(
+        longest_s = spells["duration_s"].max() or 0.0
+        entries = rows.select(
             pl.col(STRATUM),
             # An entry at 0 lies before every duration, 0 included.
             pl.when(pl.col("entry_s") > 0)
@@ -118,10 +118,10 @@ def risk_sets(
         .select(pl.col(STRATUM).set_sorted(), "duration_s", "n_at_risk", *sums)
     )
     if not (has_entries and least_at_risk):
-        return RiskSets(table.with_columns(from_s=pl.lit(0.0)).pipe(collected), names, rows)
-    is_late = rows.lazy().group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
+        return RiskSets(table.with_columns(from_s=pl.lit(0.0)), names, rows)
+    is_late = rows.group_by(STRATUM).agg(is_late=(pl.col("entry_s") > 0).any())
     table = table.join(is_late, on=STRATUM, how="left", maintain_order="left")
-    return RiskSets(_with_begin(table, least_at_risk, list(sums)).pipe(collected), names, rows)
+    return RiskSets(_with_begin(table, least_at_risk, list(sums)), names, rows)
 
 
 def _with_begin(table: pl.LazyFrame, least_at_risk: int, sums: Sequence[str]) -> pl.LazyFrame:
@@ -143,12 +143,17 @@ def _with_begin(table: pl.LazyFrame, least_at_risk: int, sums: Sequence[str]) ->
 
 def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Spells with the number of their stratum, and the table of strata by number."""
+    rows, names = numbered(spells.lazy(), strata)
+    return collected(rows), names
+
+
+def numbered(spells: pl.LazyFrame, strata: Sequence[str]) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+    """The same as a plan: see `number`."""
     if not strata:
         names = pl.LazyFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
         return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
-    numbered = spells.lazy().select(strata).unique().sort(strata).with_row_index(STRATUM)
-    rows = spells.lazy().join(numbered, on=strata, how="left", nulls_equal=True)
-    return collected(rows), numbered
+    names = spells.select(strata).unique().sort(strata).with_row_index(STRATUM)
+    return spells.join(names, on=strata, how="left", nulls_equal=True), names
 
 
 def _by_distinct_duration(moves: pl.LazyFrame) -> pl.LazyFrame:

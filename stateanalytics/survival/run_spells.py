@@ -447,13 +447,12 @@ def split_into_attempts(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
 
 def _attempt_ends(runs: pl.DataFrame, snap: Facts) -> pl.DataFrame:
     """Ends of attempts that were followed by more work, with the moment of resumption."""
-    systems = runs["system"].unique().to_list()
     ends = [
         system.ends.of_attempts(snap).select(_ATTEMPT_COLUMNS)
         if system.ends.of_attempts is not None
         else _ends_in_transitions(system, snap)
         for system in all_systems()
-        if system.name in systems
+        if (runs["system"] == system.name).any()
     ]
     if all(rows.is_empty() for rows in ends):
         return _NO_ATTEMPTS

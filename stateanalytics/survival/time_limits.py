@@ -76,7 +76,7 @@ def timeouts(
     runs = spells(
         snap, window=window, timeouts="event", states=states, rows=rows, policy=policy
     ).filter(pl.col("left_out").is_null())
-    inferred = implicit_timeouts(runs).select(*_LIMIT_GROUP, "at_s")
+    inferred = implicit_timeouts(runs)[[*_LIMIT_GROUP, "at_s"]]
     is_unsuccessful = ~pl.col("ending").is_in(["completed", "running"])
     near = (
         runs.lazy()

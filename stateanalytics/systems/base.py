@@ -559,7 +559,7 @@ class Auditing:
         columns are those of `state.attention.DECISION`.
     """
 
-    checks: Sequence[Callable[..., pl.DataFrame]] = ()
+    checks: Sequence[Callable[..., pl.DataFrame | pl.LazyFrame]] = ()
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     phantoms: Callable[..., pl.DataFrame] | None = None

@@ -41,6 +41,7 @@ _MOMENTS = (
     *("last_activity_at", "last_sign_at"),
 )
 _LINKS = ("entity_id", "session_id", "parent_id", "invocation_id")
+_MOST_LINKED = 10_000
 _MESSAGES = ("message", "team_message")
 _WHOLES = (("invocation", "session", "invocation_id"), ("show", "play", "parent_id"))
 """Types of which the children are counted, with those of the children and their link."""
@@ -88,12 +89,13 @@ def values_at(
     [(3, 0, 1), (None, None, None), (None, None, None)]
     """
     values = {}
+    limit = instant(at) if isinstance(at, datetime) else at
     for name, clock in clocks.items():
         if clock in ("transition", "update"):
             known = pl.when(is_written).then(name)
             values[name] = known.otherwise(f"log_{name}") if clock == "transition" else known
         elif clock not in _NOT_CUT:
-            is_past = pl.col(name if clock == "own moment" else clock) <= at
+            is_past = pl.col(name if clock == "own moment" else clock) <= limit
             # Without a moment, only that of the row shows that a value was not written later.
             values[name] = pl.when(is_past.fill_null(is_written)).then(name)
     return values
@@ -155,7 +157,8 @@ def facts_at(facts: Facts, at: object = None) -> Past:
 
 def losses(entities: pl.DataFrame, **lost: pl.Expr) -> pl.DataFrame:
     """What of some entities is lost, in the shape of `Past.lost`: nothing but what is named."""
-    return entities.with_columns(**dict.fromkeys(LOST, pl.lit(value=False)) | lost).select(LOST)
+    marks = dict.fromkeys(LOST, pl.lit(value=False)) | lost
+    return entities.lazy().with_columns(**marks).select(LOST).collect()
 
 
 def created_or_started() -> pl.Expr:
@@ -247,21 +250,51 @@ def _values(frame: pl.DataFrame, column: str, is_asked: pl.Expr) -> pl.Series:
 
 def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that record anything after an instant; all others stay as they are."""
+    is_later = pl.any_horizontal(pl.col(_MOMENTS) > instant(at))
     later_sources = [
-        _values(facts.entities, "source", pl.any_horizontal(pl.col(_MOMENTS) > instant(at))),
+        facts.entities.lazy().filter(is_later).select("source"),
         *(
-            _values(frame, "source", pl.col("at") > instant(at))
+            frame.lazy().filter(pl.col("at") > instant(at)).select("source")
             for frame in (facts.transitions, facts.events)
         ),
     ]
-    return pl.concat(later_sources).drop_nulls().unique().sort().to_list()
+    return sorted(pl.concat(later_sources).drop_nulls().unique().collect().to_series())
 
 
 def sources_seen_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that were read after an instant, as far as their records prove it."""
-    seen_before = facts.sources.filter(pl.col("last_at") <= at)["source"].implode()
-    sources = facts.entities["source"].unique()
-    return sources.filter(~sources.is_in(seen_before)).sort().to_list()
+    seen = facts.sources[["source", "last_at"]].rows()
+    seen_before = {source for source, last_at in seen if last_at is not None and last_at <= at}
+    return sorted({*facts.entities["source"].unique()} - seen_before - {None})
+
+
+def linked_work(facts: Facts, entity_id: str) -> Facts:
+    """The facts of the work that an entity is linked with; all where that is no small part."""
+    if not _is_by_links(facts):
+        return facts
+    ids, n_known = {entity_id}, 0
+    while n_known < len(ids) <= _MOST_LINKED:
+        n_known, asked = len(ids), list(ids)
+        is_linked = pl.any_horizontal(pl.col(column).is_in(asked) for column in _LINKS)
+        entities = facts.entities.lazy().filter(is_linked).collect()
+        ids.update(*(entities[column].drop_nulls() for column in _LINKS))
+    if n_known < len(ids):
+        return facts
+    is_own = pl.col("entity_id").is_in(list(ids))
+    return changed_facts(
+        facts,
+        entities=entities,
+        transitions=facts.transitions.filter(is_own),
+        events=facts.events.filter(is_own),
+    )
+
+
+def _is_by_links(facts: Facts) -> bool:
+    """Whether work depends only on what its links show."""
+    systems = {*facts.entities["system"].unique()}
+    # Where one system records what another one drove, any work may depend on any other.
+    by_links = {known.name for known in all_systems() if known.past.is_by_links}
+    return len(systems) <= 1 and systems <= by_links
 
 
 def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Facts:
@@ -283,20 +316,17 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
         the instant. All facts where a system cannot be rewound in part.
     """
     entities = facts.entities
-    systems = entities["system"].unique()
-    # Where one system records what another one drove, any work may depend on any other.
-    if systems.len() > 1 or not {
-        known.name for known in all_systems() if known.past.is_by_links
-    }.issuperset(systems):
+    if not _is_by_links(facts):
         return facts
-    changed_since = pl.concat(
-        _values(frame, "entity_id", ~has_happened(at))
+    later = [
+        frame.lazy().filter(~has_happened(at)).select("entity_id").unique()
         for frame in (facts.transitions, facts.events)
-    )
+    ]
+    changed_since = pl.lit(pl.concat(later).collect().to_series()).implode()
     is_later = pl.any_horizontal(
-        pl.col("entity_id").is_in(changed_since.unique().implode()), pl.col(_MOMENTS) > instant(at)
+        pl.col("entity_id").is_in(changed_since), pl.col(_MOMENTS) > instant(at)
     )
-    had_ended = pl.max_horizontal("updated_at", "ended_at") <= at
+    had_ended = pl.max_horizontal("updated_at", "ended_at") <= instant(at)
     is_settled = (had_ended & ~is_later.fill_null(value=False)).fill_null(value=False) & ~is_open
     # What is inferred of a whole type or input needs a row of each kind of them.
     kind = pl.struct(
@@ -306,15 +336,17 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
     )
     is_needed = (has_begun(at) & ~is_settled) | kind.is_first_distinct()
     links = pl.concat(
-        entities.select(node=pl.int_range(pl.len()), id=column).drop_nulls() for column in _LINKS
+        entities.lazy().select(node=pl.int_range(pl.len()), id=column).drop_nulls()
+        for column in _LINKS
     )
-    work = connected_components(entities.height, links)
-    kept = work.is_in(work.filter(entities.select(is_needed).to_series()).unique().implode())
-    ids = entities["entity_id"].filter(kept).unique().implode()
-    is_of_kept = pl.col("entity_id").is_in(ids).fill_null(value=True)
+    work = pl.lit(connected_components(entities.height, links))
+    kept = entities.lazy().filter(work.is_in(work.filter(is_needed).implode())).collect()
+    is_of_kept = (
+        pl.col("entity_id").is_in(pl.lit(kept["entity_id"]).implode()).fill_null(value=True)
+    )
     part = changed_facts(
         facts,
-        entities=entities.filter(kept),
+        entities=kept,
         transitions=facts.transitions.filter(is_of_kept),
         events=facts.events.filter(is_of_kept),
     )
@@ -337,32 +369,34 @@ def _with_history(
     overwritten, seen_later : sequence of str
         The inputs that record anything later, and those that were read later.
     """
-    changes = facts.transitions.select(
-        *(*_KEY, "at", "seq", "status", "previous_status", "reason_code", "evidence"),
-        reason_message="message",
-    ).sort("at", "seq", nulls_last=True)
-    is_before, is_after = pl.col("at") <= at, pl.col("at") > at
+    changes = (
+        facts.transitions.lazy()
+        .select(
+            *(*_KEY, "at", "seq", "status", "previous_status", "reason_code", "evidence"),
+            reason_message="message",
+        )
+        .sort("at", "seq", nulls_last=True)
+        .collect()
+    )
+    is_before, is_after = pl.col("at") <= instant(at), pl.col("at") > instant(at)
     # Rows are found by number first, so that texts are looked up for two changes an entity.
     numbers = (
-        changes.with_row_index("number")
+        changes.lazy()
+        .with_row_index("number")
         .group_by(_KEY)
         .agg(
             last=pl.when(is_before).then("number").max(),
             next=pl.when(is_after).then("number").min(),
         )
+        .collect()
     )
-    following = changes[numbers["next"]]["previous_status"]
-    of_transitions = (
-        changes[numbers["last"]]
-        .drop(_KEY)
-        .rename("log_{}".format)
-        .select(
-            *(numbers[name] for name in _KEY),
-            pl.all(),
-            numbers["last"].is_not_null().alias("was_changed"),
-            numbers["next"].is_not_null().alias("is_changed_later"),
-            following.alias("next_previous"),
-        )
+    last, following = pl.lit(numbers["last"]), pl.lit(numbers["next"])
+    of_transitions = changes.select(
+        *(numbers[name] for name in _KEY),
+        pl.exclude(_KEY).gather(last).name.prefix("log_"),
+        was_changed=last.is_not_null(),
+        is_changed_later=following.is_not_null(),
+        next_previous=pl.col("previous_status").gather(following),
     )
     is_message = pl.col("kind").is_in(_MESSAGES)
     of_events = facts.events.group_by(_KEY).agg(
@@ -374,7 +408,9 @@ def _with_history(
         active_at=pl.when(pl.col("is_activity") & is_before).then("at").max(),
     )
     parts = [
-        facts.entities.filter(pl.col("entity_type") == part).select(
+        facts.entities.lazy()
+        .filter(pl.col("entity_type") == part)
+        .select(
             *("source", "system", has_begun(at).alias("has_begun")),
             entity_type=pl.lit(whole),
             entity_id=link,
@@ -389,6 +425,7 @@ def _with_history(
             n_begun=pl.col("has_begun").sum().cast(pl.Int64),
             n_begun_later=(~pl.col("has_begun")).sum().cast(pl.Int64),
         )
+        .collect()
     )
     rows = facts.entities.filter(has_begun(at))
     for columns in (of_transitions, of_events, of_parts):
@@ -397,7 +434,7 @@ def _with_history(
     has_no_moment = pl.all_horizontal(pl.col("updated_at", "ended_at", "was_changed").is_null())
     is_over = _is_status("raw_status", is_terminal=True)
     is_later = (
-        (pl.max_horizontal("updated_at", "ended_at") > at)
+        (pl.max_horizontal("updated_at", "ended_at") > instant(at))
         | pl.col("is_changed_later")
         | (has_no_moment & is_over)
     ).fill_null(value=False)
@@ -443,11 +480,11 @@ def _is_update_life() -> pl.Expr:
 def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """Entities with their past values, and with the axes of their past statuses."""
     entities = schema.ENTITIES.conform(rows.with_columns(**_past_values(at)))
-    is_unchanged = rows["is_unchanged"]
+    is_unchanged, present = rows["is_unchanged"], {*rows["system"].unique()}
     for system in all_systems():
-        mine = (entities["system"] == system.name).fill_null(value=False)
-        if not has_own_statuses(system.words.vocabulary) or not mine.any():
+        if not has_own_statuses(system.words.vocabulary) or system.name not in present:
             continue
+        mine = (entities["system"] == system.name).fill_null(value=False)
         # Recorded axes are of the present: a run that changed since has a past status, from
         # which its axes are derived.
         is_kept = pl.when(is_unchanged.filter(mine))
@@ -464,14 +501,14 @@ def _with_past_values(rows: pl.DataFrame, at: datetime) -> pl.DataFrame:
 def _past_values(at: datetime) -> dict[str, pl.Expr]:
     """The past values of columns that are overwritten, or observed only when a store is read."""
     unchanged = pl.col("is_unchanged")
-    is_message_older = (pl.col("last_message_at") <= at).fill_null(value=False)
+    is_message_older = (pl.col("last_message_at") <= instant(at)).fill_null(value=False)
     has_messages = pl.col("has_messages")
     cut = values_at(at, CLOCKS, unchanged)
     last_message = (
         pl.when(is_message_older).then("last_message_at").when(has_messages).then("message_at")
     )
     ended = _ended(at)
-    was_active = pl.when(pl.col("last_activity_at") <= at).then("last_activity_at")
+    was_active = pl.when(pl.col("last_activity_at") <= instant(at)).then("last_activity_at")
     by_row = pl.coalesce(last_message, cut["updated_at"], cut["started_at"])
     by_events = pl.coalesce("active_at", cut["started_at"])
     last_sign = pl.when(_is_update_life()).then(by_row).otherwise(by_events)
@@ -516,7 +553,7 @@ def _ended(at: datetime) -> pl.Expr:
     return (
         pl.when(was_open)
         .then(None)
-        .when(pl.col("ended_at") <= at)
+        .when(pl.col("ended_at") <= instant(at))
         .then("ended_at")
         .when(was_closed)
         .then("log_at")
@@ -527,8 +564,8 @@ def _lost_values(at: datetime) -> dict[str, pl.Expr]:
     """A Boolean for each of `LOST`, over the rows of `_with_history`; never null."""
     is_changed, has_messages = ~pl.col("is_unchanged"), pl.col("has_messages")
     status = is_changed & pl.col("is_status_lost")
-    updated = (pl.col("updated_at") > at).fill_null(value=False)
-    has_later_message = (pl.col("last_message_at") > at).fill_null(value=False)
+    updated = (pl.col("updated_at") > instant(at)).fill_null(value=False)
+    has_later_message = (pl.col("last_message_at") > instant(at)).fill_null(value=False)
     message = has_later_message & ~has_messages
     # A message, where there is one, is younger than any update that would count.
     has_past_message = (
@@ -536,7 +573,7 @@ def _lost_values(at: datetime) -> dict[str, pl.Expr]:
         .then(pl.col("message_at").is_not_null())
         .otherwise(pl.col("last_message_at").is_not_null() & ~has_later_message)
     )
-    by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > at)
+    by_event = pl.col("active_at").is_null() & (pl.col("last_activity_at") > instant(at))
     by_row = message | (updated & ~has_past_message)
     lost = {
         "status": status,

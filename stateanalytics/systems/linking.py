@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import pool, total
+from stateanalytics.core.joins import collected, pool, total
 from stateanalytics.core.schema import (
     ENTITIES,
     FINDINGS,
@@ -28,6 +28,7 @@ from stateanalytics.core.schema import (
     Column,
     Frame,
 )
+from stateanalytics.core.windows import instant
 from stateanalytics.io.findings import per_entity
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.situations import evidence
@@ -156,10 +157,9 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
     drives = [known.name for known in all_systems() if known.links.drives_agents]
     shares = [known.name for known in all_systems() if known.links.shares_directories]
     parts = [name for known in all_systems() for name in known.runs.part_types]
-    systems = set(entities["system"].unique())
-    if systems.isdisjoint(drives) or systems <= {*drives}:
-        none = LINKS.empty().with_columns(is_ambiguous=pl.lit(value=False))
-        return none, none, LINKS.empty()
+    if sum((entities["system"] == name).sum() for name in drives) in (0, entities.height):
+        pairs = LINKS.empty().hstack([pl.Series("is_ambiguous", [], pl.Boolean)])
+        return pairs, pairs, LINKS.empty()
     # Two rows of one key are one session.
     sessions = ENTITIES.conform(entities.filter(pl.col("entity_type") == "session")).unique(
         _DRIVER, keep="first", maintain_order=True
@@ -390,8 +390,13 @@ def is_driven(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> 
 
 def _counted_links(entities: pl.DataFrame, uncounted: pl.DataFrame | None) -> pl.DataFrame:
     """The links whose driver counts the work."""
-    counted = links(entities).filter("is_counted_by_driver")
-    return counted if uncounted is None else counted.join(uncounted, on=_DRIVER, how="anti")
+    found = links(entities)
+    if found.is_empty():
+        return found
+    counted = found.lazy().filter("is_counted_by_driver")
+    if uncounted is not None:
+        counted = counted.join(uncounted.lazy(), on=_DRIVER, how="anti")
+    return counted.collect()
 
 
 def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> pl.DataFrame:
@@ -473,15 +478,15 @@ def program_versions(facts: Facts) -> pl.DataFrame:
         ``source``, ``entity_id`` and ``program_version``.
     """
     parts = [
-        pl.DataFrame(schema=dict.fromkeys(("source", "entity_id", "program_version"), pl.String))
+        pl.LazyFrame(schema=dict.fromkeys(("source", "entity_id", "program_version"), pl.String))
     ]
     for name, shape in detail_frames().items():
         is_of_sessions = shape.key in (("source", "thread_id"), ("source", "session_id"))
         if name in facts.details and is_of_sessions and "program_version" in shape.dtypes:
-            columns = ("source", "program_version")
-            detail = facts.detail(shape)
-            parts.append(detail.select(*columns, entity_id=shape.key[1]).select(parts[0].columns))
-    return pl.concat(parts).drop_nulls().unique(["source", "entity_id"], keep="first")
+            columns = ("source", pl.col(shape.key[1]).alias("entity_id"), "program_version")
+            parts.append(facts.detail(shape).lazy().select(columns))
+    known = pl.concat(parts).drop_nulls()
+    return known.unique(["source", "entity_id"], keep="first").collect()
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
@@ -507,10 +512,11 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
         for known in all_systems()
         if known.used_tokens is not None and (facts.sources["system"] == known.name).any()
     ]
-    is_past = (pl.col("at") <= facts.as_of).fill_null(value=True)
+    is_past = (pl.col("at") <= instant(facts.as_of)).fill_null(value=True)
     key = (*(column.name for column in KEY_COLUMNS), "model", "is_cost_recorded")
-    return (
+    return collected(
         pl.concat([USED.empty(), *used])
+        .lazy()
         .filter(is_past, pl.sum_horizontal(COUNTS) > 0)
         .group_by(key, maintain_order=True)
         .agg(total(*COUNTS))

@@ -333,10 +333,10 @@ def _constants_of(
     for system in all_systems():
         if system.name in present:
             own = pl.col("system") == system.name
-            runs = data["runs"].filter(own & pl.col("kind").is_not_null())
-            limits = data["limits"].filter(own).drop("system")
-            kinds = runs.select(pl.col("kind").unique().sort()).join(limits, on="kind", how="left")
-            by_kind += system.thresholds().kind_constants(policy or Policy.v1(), kinds.sort("kind"))
+            runs = data["runs"].lazy().filter(own & pl.col("kind").is_not_null())
+            limits = data["limits"].lazy().filter(own).drop("system")
+            kinds = runs.select("kind").unique().join(limits, on="kind", how="left").sort("kind")
+            by_kind += system.thresholds().kind_constants(policy or Policy.v1(), kinds.collect())
     return [*fixed, *by_kind]
 
 

@@ -135,8 +135,13 @@ def silence_support(
     would have spoken again. Today's threshold is a candidate even beyond the data: the waiting
     of the dead is known, and so is a bound of the silences that could be broken before it.
     """
-    is_own_end = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
-    reach = support(gaps.select("unit", duration_s="gap_s", ended=is_own_end), candidates_s)
+    closed_by = gaps["closed_by"]
+    lengths = {
+        "unit": gaps["unit"],
+        "duration_s": gaps["gap_s"],
+        "ended": (closed_by == "sign_of_life") | (closed_by == "own_end"),
+    }
+    reach = support(pl.DataFrame(lengths), candidates_s)
     if today_s is None or not reach.candidates_s or today_s <= reach.candidates_s[-1]:
         return reach
     return replace(
@@ -235,33 +240,23 @@ def with_weights_of_silences(gaps: pl.DataFrame) -> pl.DataFrame:
     return with_weights(spells).pipe(collected)
 
 
-def with_deaths(
-    counts: pl.DataFrame, candidates_s: Sequence[float], deaths_per_hour: float
-) -> pl.DataFrame:
-    """The result of `silence_counts` with the waiting of another rate of deaths."""
-    return counts.with_columns(_waiting(candidates_s, deaths_per_hour * pl.col(EXPOSURE)))
-
-
 def with_deaths_of_all(
     counts: pl.DataFrame,
     alive: pl.DataFrame,
     candidates_s: Sequence[float],
-    share: float,
-    weight: float,
+    deaths: pl.Expr,
 ) -> pl.DataFrame:
-    """Counts of a kind next to all units of its system, with deaths that are ``weight`` its own.
+    """Counts of a kind next to all units of its system, with the waiting of other deaths.
 
-    The others are its ``share`` of those of the system; ``alive`` is the result of `time_alive`
-    of the system.
+    ``deaths`` may rest on ``n_dead_of_all``; ``alive`` is the result of `time_alive` of the system.
     """
-    deaths = share * (1 - weight) * pl.col("_n_dead") + weight * pl.col("n_dead")
     return collected(
         alive.lazy()
-        .select(*_key(alive), _n_dead="n_dead")
+        .select(*_key(alive), n_dead_of_all="n_dead")
         .join(counts.lazy().drop("project", strict=False), "unit", "left", maintain_order="left")
         .with_columns(pl.exclude("unit", "project").fill_null(0))
         .with_columns(_waiting(candidates_s, deaths))
-        .drop("_n_dead")
+        .drop("n_dead_of_all")
     )
 
 

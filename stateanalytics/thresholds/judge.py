@@ -41,7 +41,6 @@ from stateanalytics.thresholds.counts import (
     silence_support,
     support,
     time_alive,
-    with_deaths,
     with_deaths_of_all,
     with_weights_of_silences,
 )
@@ -79,6 +78,10 @@ class _Evidence:
     rows: pl.DataFrame
 
     @cached_property
+    def of_kinds(self) -> dict[str, pl.DataFrame]:
+        return {part["kind"][0]: part for part in self.rows.partition_by("kind")}
+
+    @cached_property
     def n_units(self) -> int:
         return self.rows["unit"].n_unique()
 
@@ -89,9 +92,12 @@ class _Evidence:
     @cached_property
     def hours(self) -> float:
         """Hours proven alive."""
-        is_alive = pl.col("closed_by").is_in(["sign_of_life", "own_end"])
+        closed_by = self.rows["closed_by"]
+        alive_s = self.rows["gap_s"].filter(
+            (closed_by == "sign_of_life") | (closed_by == "own_end")
+        )
         # Sorted, because the last digit of a float sum depends on the order.
-        return float(self.rows.filter(is_alive)["gap_s"].sort().sum()) / 3600
+        return float(alive_s.sort().sum()) / 3600
 
     @cached_property
     def weighted(self) -> pl.DataFrame:
@@ -106,7 +112,8 @@ class _Evidence:
     @cached_property
     def n_good(self) -> int:
         """Units of which a run ended well."""
-        return self.rows.filter(pl.col("ended") & pl.col("is_good"))["unit"].n_unique()
+        units = self.rows["unit"].filter(self.rows["ended"] & self.rows["is_good"])
+        return units.n_unique()
 
     @cached_property
     def curve(self) -> pl.DataFrame:
@@ -166,14 +173,17 @@ def judge_all(
     @cache
     def of_kind(name: str, system: str, kind: str | None, others: tuple[str, ...]) -> _Evidence:
         whole = of_system(name, system)
-        return whole if kind is None else _Evidence(whole.rows.filter(matches_kind(kind, others)))
+        if kind is None or kind == OTHER:
+            return (
+                whole if kind is None else _Evidence(whole.rows.filter(matches_kind(kind, others)))
+            )
+        return _Evidence(whole.of_kinds.get(kind, whole.rows.clear()))
 
     @cache
     def assessed(constant: Constant) -> _Assessment:
         whole = of_system(constant.evidence, constant.system)
-        own = of_kind(
-            constant.evidence, constant.system, constant.kind, tuple(constant.other_kinds)
-        )
+        others = tuple(constant.other_kinds) if constant.kind == OTHER else ()
+        own = of_kind(constant.evidence, constant.system, constant.kind, others)
         result = (
             _assess_silences(constant, own, whole, costs)
             if constant.is_of_silence
@@ -247,11 +257,12 @@ def _assess_silences(
         share = own.hours / whole.hours
         weight = share * whole.n_dead / (share * whole.n_dead + MIN_DEATHS)
         reach = replace(reach, waits=weight + (1 - weight) * share)
-        counts = with_deaths_of_all(counts, whole.alive, reach.candidates_s, share, weight)
+        deaths = share * (1 - weight) * pl.col("n_dead_of_all") + weight * pl.col("n_dead")
+        # Of too few, half of the trade is known: the mistakes, and the delay of one in 100 hours.
+        known = 0.01 * pl.col(EXPOSURE) if n_deaths < MIN_DEATHS else deaths
+        counts = with_deaths_of_all(counts, whole.alive, reach.candidates_s, known)
         if n_deaths < MIN_DEATHS:
             why = "too few runs are known to have died to weigh the delay"
-            # Half of the trade is known: the mistakes, and the delay of one death in 100 hours.
-            counts = with_deaths(counts, reach.candidates_s, 0.01)
             curve = seen(totals(counts, reach), reach)
             return replace(result, n_deaths=n_deaths, why_not=why, curve=curve)
     return replace(result, n_deaths=n_deaths, counts=counts, support=reach)

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_each
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import WEEK, Window, read_moment
 from stateanalytics.core.words import how_long, per_hundred
@@ -59,6 +59,7 @@ def review(
     changes: Mapping[str, tuple[object, float, float]] | None = None,
     policy: Policy | None = None,
     rows: pl.DataFrame | None = None,
+    elapsed: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Whether false alarms and stopped runs changed as predicted after a threshold changed.
 
@@ -73,6 +74,8 @@ def review(
         Decides which runs have ended; v1 by default.
     rows : polars.DataFrame, optional
         The `population` of all time under this policy, if already computed.
+    elapsed : polars.DataFrame, optional
+        The `spells` of all time under this policy, if already computed.
 
     Returns
     -------
@@ -110,9 +113,11 @@ def review(
     limits = rows.group_by("system", "kind").agg(pl.col("timeout_s").drop_nulls().n_unique())
     if not reported and not (limits["timeout_s"] > 1).any():
         return REVIEW.empty()
-    elapsed = spells(history, rows=rows).filter(pl.col("left_out").is_null())
-    changed = [*_limit_changes(elapsed, policy), *reported]
-    timed = elapsed.filter(pl.col("started_at").is_not_null(), pl.col("duration_s").is_not_null())
+    of_all = spells(history, rows=rows) if elapsed is None else elapsed
+    counted = of_all.lazy().filter(pl.col("left_out").is_null())
+    changed = [*_limit_changes(counted, policy), *reported]
+    is_timed = (pl.col("started_at").is_not_null(), pl.col("duration_s").is_not_null())
+    timed = counted.filter(*is_timed).collect()
     evidence = {"runs": runs(timed).hstack([timed["started_at"].alias("began_at")])}
     if any(change.constant.is_of_silence for change in changed):
         gaps = silence_gaps(history, by=("kind", "project", "show_id", "invocation_id"), rows=rows)
@@ -167,10 +172,10 @@ def _review(change: _Change, evidence: pl.DataFrame) -> Iterator[dict[str, Any]]
     """One row per measure, from the evidence of all systems with ``began_at``."""
     constant = change.constant
     is_own = matches_kind(constant.kind, constant.other_kinds)
-    own = evidence.filter((pl.col("system") == constant.system) & is_own)
+    own = evidence.lazy().filter((pl.col("system") == constant.system) & is_own)
     first = max(change.at - LONGEST, change.previous_at or change.at - LONGEST)
-    before = own.filter(Window(first, change.at, "before").holds("began_at"))
-    after = own.filter(Window(change.at, change.at + LONGEST, "after").holds("began_at"))
+    periods = Window(first, change.at, "before"), Window(change.at, change.at + LONGEST, "after")
+    before, after = collected_each([own.filter(period.holds("began_at")) for period in periods])
     for measure, old, promised, since in _measured(change, before, after):
         row = {
             "name": constant.name,
@@ -225,7 +230,7 @@ def _is_seen(rows: pl.DataFrame, constant: Constant, value_s: float) -> bool:
     """Whether enough units were at risk at that value."""
     if constant.is_of_silence:
         rows = rows.select("unit", duration_s="gap_s", ended=pl.col("closed_by") != "as_of")
-    at_risk = support(rows.select("unit", "duration_s", "ended"), [value_s]).n_at_risk
+    at_risk = support(rows[["unit", "duration_s", "ended"]], [value_s]).n_at_risk
     return bool(at_risk) and at_risk[0] >= FEWEST_AT_RISK
 
 
@@ -279,12 +284,11 @@ def _in_words(row: Mapping[str, Any]) -> str:
     )
 
 
-def _limit_changes(elapsed: pl.DataFrame, policy: Policy | None) -> list[_Change]:
+def _limit_changes(elapsed: pl.LazyFrame, policy: Policy | None) -> list[_Change]:
     """The last change of the time limit of each kind, with the moment of the change before."""
     key = ["system", "kind"]
     changed = collected(
-        elapsed.lazy()
-        .filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
+        elapsed.filter(pl.col("timeout_s").is_not_null(), pl.col("kind").is_not_null())
         .group_by(*key, "timeout_s", week=pl.col("started_at").dt.truncate("1w"))
         .agg(n=pl.len(), at=pl.col("started_at").min())
         # The limit of a week is the one of more than half of its runs.

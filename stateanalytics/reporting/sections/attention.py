@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_each
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, how_long, number, say
@@ -33,11 +33,18 @@ def summarize_attention(material: Material) -> Plain:
     rows = material.counted_rows
     listed_items = _listed(rows, material)
     items = listed_items.filter(pl.col("disposition") == OPEN)
-    all_things = _things(items)
-    things, stopped = _without_stopped(all_things), all_things.filter(standing="stopped")
+    plan = _things(items).lazy()
+    things, stopped, still_open, over = collected_each(
+        [
+            plan.filter(~_IS_STOPPED),
+            plan.filter(standing="stopped"),
+            plan.filter(~_IS_STOPPED, "is_open"),
+            plan.filter(~_IS_STOPPED, ~pl.col("is_open")),
+        ]
+    )
     by_type = _by_type(rows[["entity_type", "severity"]])
-    still_open, span = things.filter("is_open"), material.window.until - material.window.since
-    old = still_open.filter(pl.col("silence_s") > span.total_seconds())
+    span_s = (material.window.until - material.window.since).total_seconds()
+    n_runs, silences = still_open["n_runs"], still_open["silence_s"]
     in_disposition = tally(listed_items, "disposition")
     return {
         "finding": _finding(by_type, items, things),
@@ -47,10 +54,10 @@ def summarize_attention(material: Material) -> Plain:
         "n_things": _n_things(things),
         "open": {
             **_shown(still_open, material),
-            "n_runs": int(still_open["n_runs"].sum()),
-            "n_runs_old": int(old["n_runs"].sum()),
+            "n_runs": n_runs.sum(),
+            "n_runs_old": sum(n for n, s in zip(n_runs, silences, strict=True) if s and s > span_s),
         },
-        "ended": _shown(things.filter(~pl.col("is_open")), material),
+        "ended": _shown(over, material),
         "stopped": _shown(stopped, material),
         "discharged": [
             {"disposition": name, "n": n}
@@ -66,18 +73,18 @@ def summarize_attention(material: Material) -> Plain:
 
 def _n_things(things: pl.DataFrame) -> int:
     """How many answers are asked for: one for each open run, and for what ended alike."""
-    return int(things.select(pl.when("is_open").then("n_runs").otherwise(1)).to_series().sum())
+    pairs = zip(things["n_runs"], things["is_open"], strict=True)
+    return sum(n if is_open else 1 for n, is_open in pairs)
 
 
 def things_of(material: Material) -> pl.DataFrame:
     """What needs attention in the window, one row for everything that a single answer clears."""
     items = _listed(material.counted_rows, material)
-    return _without_stopped(_things(items.filter(pl.col("disposition") == OPEN)))
+    return _things(items.filter(pl.col("disposition") == OPEN)).filter(~_IS_STOPPED)
 
 
-def _without_stopped(things: pl.DataFrame) -> pl.DataFrame:
-    """Without work that somebody ended on purpose: it is severe, and needs no answer."""
-    return things.filter(pl.col("standing") != "stopped")
+_IS_STOPPED = pl.col("standing") == "stopped"
+"""Work that somebody ended on purpose: it is severe, and needs no answer."""
 
 
 def _shown(things: pl.DataFrame, material: Material) -> Plain:
@@ -235,19 +242,20 @@ def _evidence(text: str | None, message: str | None) -> Iterator[str]:
 
 def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
     """Blocked work that the policy calls neutral: a gap in the cascade itself."""
-    blocked = rows.filter(
-        pl.col("severity") == "neutral",
-        (pl.col("lifecycle") == "blocked") | (pl.col("health") == "blocked"),
-    ).sort(
-        "placed_at", "entity_type", "entity_id", "source", descending=[True, False, False, False]
+    is_blocked = (pl.col("lifecycle") == "blocked") | (pl.col("health") == "blocked")
+    order = ("placed_at", "entity_type", "entity_id", "source")
+    blocked = (
+        rows.lazy()
+        .filter(is_blocked, severity="neutral")
+        .sort(order, descending=[True, False, False, False])
+        .with_columns(n_alike=1, n_causes=1, lost_s=None)
+        .collect()
     )
     n, policy = blocked.height, material.policy.version
     return {
         "finding": say("attention.blocked" if n else "attention.none_blocked", n=n, policy=policy),
         "n": n,
-        "items": items_of(
-            blocked.with_columns(n_alike=1, n_causes=1, lost_s=None).head(N_BLOCKED_SHOWN), material
-        ),
+        "items": items_of(blocked.head(N_BLOCKED_SHOWN), material),
     }
 
 
@@ -260,7 +268,7 @@ def _finding(by_type: list[Plain], items: pl.DataFrame, things: pl.DataFrame) ->
         return say("attention.all_decided" if is_any_severe else "attention.none_bad", n=n)
     in_severity = tally(items, "severity")
     n_critical, n_warnings = (in_severity.get(name, 0) for name in TROUBLE)
-    n_open = int(things.filter("is_open")["n_runs"].sum())
+    n_open = sum(things["n_runs"].filter(things["is_open"]))
     severities = [f"{number(n_critical)} critical"] * bool(n_critical)
     severities += [count(n_warnings, "warning")] * bool(n_warnings)
     return say(

@@ -76,8 +76,8 @@ def _transitions(counts: pl.DataFrame) -> Plain:
 
 def _finding(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
     n_changes = int(transitions["n"].sum())
-    illegal = transitions.filter(pl.col("verdict").str.starts_with("illegal"))
-    n_illegal = int(illegal["n"].sum())
+    counts = transitions[["verdict", "n"]].iter_rows()
+    n_illegal = sum(n for verdict, n in counts if verdict.startswith("illegal"))
     if n_illegal:
         changes = say("audit.illegal", n=n_changes, n_illegal=n_illegal)
     elif n_changes:
@@ -86,12 +86,12 @@ def _finding(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
         changes = say("audit.no_change")
     if contradictions.is_empty():
         return say("audit.none", changes=changes)
-    n_warnings = contradictions.filter(pl.col("severity") == "warning").height
+    n_warnings = int((contradictions["severity"] == "warning").sum())
     kinds = {"contradiction": n_warnings, "explained exception": contradictions.height - n_warnings}
     return say(
         "audit.found",
         kinds=[count(n, noun) for noun, n in kinds.items() if n],
-        n=contradictions.select(ENTITY_KEY).n_unique(),
+        n=contradictions[list(ENTITY_KEY)].n_unique(),
         changes=changes,
     )
 

@@ -29,7 +29,8 @@ def summarize_detectors(material: Material) -> Plain:
     n_open = facts.entities.height
     if not rules or not n_open:
         return _nothing()
-    judged = material.states.join(facts.entities[list(ENTITY_KEY)], on=ENTITY_KEY, how="semi")
+    open_ones = facts.entities.lazy().select(ENTITY_KEY)
+    judged = material.states.lazy().join(open_ones, on=ENTITY_KEY, how="semi").collect()
     detections = detect(facts, detectors=rules, states=judged)
     verdicts = _verdicts(detections.rows, rules)
     differences = disagreements(detections, detectors=rules)
@@ -62,13 +63,16 @@ def _nothing() -> Plain:
 def _open_only(material: Material) -> Facts:
     """The facts of the open runs: no rule about trouble looks at work that has ended."""
     whole = material.facts
-    runs = material.open_runs
-    kept = {
-        name: getattr(whole, name).join(runs[list(ENTITY_KEY)], on=ENTITY_KEY, how="semi")
-        for name in ("entities", "transitions")
-    }
+    runs = material.open_runs.lazy()
     run_key = ["source", "system", "entity_id"]
-    kept["events"] = whole.events.join(runs[run_key], on=run_key, how="semi")
+    kept = {
+        name: getattr(whole, name).lazy().join(runs.select(key), on=key, how="semi").collect()
+        for name, key in (
+            ("entities", ENTITY_KEY),
+            ("transitions", ENTITY_KEY),
+            ("events", run_key),
+        )
+    }
     return changed_facts(whole, **kept)
 
 

@@ -206,8 +206,8 @@ def _in_between(material: Material) -> Plain:
     of_runs = material.ever[[name for name in material.ever.columns if name in RUN_COLUMNS]]
     ever = of_runs.filter(window.holds("started_at"))
     lives = stretches_of(material.facts, window=window, policy=material.policy, rows=ever)
-    shares = state_occupancy(_sampled(lives), at_s=at_s).filter(pl.col("share") > 0)
-    rows = plain_rows(shares.drop("duration_s"))
+    shares = state_occupancy(_sampled(lives), at_s=at_s).lazy().filter(pl.col("share") > 0)
+    rows = plain_rows(shares.drop("duration_s").collect())
     return {
         "at_s": at_s,
         "unit": "invocation",
@@ -219,10 +219,10 @@ def _in_between(material: Material) -> Plain:
 
 def _sampled(lives: pl.DataFrame) -> pl.DataFrame:
     """All stretches; of very many, those of an evenly spaced sample of invocations."""
-    units = with_known_units(lives)
+    units = with_known_units(lives).lazy()
     step = 1 + lives.height // MOST_STRETCHES
-    sample = pl.col("unit").drop_nulls().unique().sort().gather_every(step)
-    return units.join(units.select(sample), on="unit", how="semi", maintain_order="left")
+    sample = units.select(pl.col("unit").drop_nulls().unique().sort().gather_every(step))
+    return units.join(sample, on="unit", how="semi", maintain_order="left").collect()
 
 
 def _states_after(rows: list[Plain], at_s: float) -> str:
@@ -263,10 +263,10 @@ def _reversed(kept: pl.DataFrame) -> list[Plain]:
 
 def _found_dead(kept: pl.DataFrame) -> Plain:
     """Runs with an estimated end: an observer found them dead some time after it."""
-    dead = kept.filter(pl.col("end_from") == "last_activity")
-    widest_s = dead["end_width_s"].max()
-    found = say("durations.found_dead", n=dead.height, widest=widest_s) if dead.height else ""
-    return {"n": dead.height, "widest_s": widest_s, "in_words": found}
+    widths_s = kept["end_width_s"].filter(kept["end_from"] == "last_activity")
+    n, widest_s = widths_s.len(), widths_s.max()
+    found = say("durations.found_dead", n=n, widest=widest_s) if n else ""
+    return {"n": n, "widest_s": widest_s, "in_words": found}
 
 
 def _bounds(cut_off: list[Plain]) -> str:

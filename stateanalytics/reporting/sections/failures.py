@@ -65,8 +65,6 @@ def lost_in_words(lost: Plain) -> str:
 
 def lost_in_all(failed: pl.DataFrame) -> Plain:
     """What all failures of a window cost together; parts of a run are not counted twice."""
-    row = failed.select(**sum_costs()).row(0, named=True)
-    sums = {name: None if row[name] is None else round(row[name], 6) for name in _SUMS}
     of_incident = (
         failed.lazy()
         .drop_nulls("unit")
@@ -75,8 +73,11 @@ def lost_in_all(failed: pl.DataFrame) -> Plain:
         .agg(pl.col("run_s").sum())
     )
     # An incident happens or not, so the variance is that of a sum of so many.
-    spread_s = of_incident.select(pl.col("run_s").pow(2).sum().sqrt().round(3)).collect().item()
-    return {**sums, "spread_s": spread_s, **lost_of(sums)}
+    spread_s = of_incident.select(spread_s=pl.col("run_s").pow(2).sum().sqrt().round(3))
+    both = pl.concat([failed.lazy().select(**sum_costs()), spread_s], how="horizontal")
+    row = both.pipe(collected).row(0, named=True)
+    sums = {name: None if row[name] is None else round(row[name], 6) for name in _SUMS}
+    return {**sums, "spread_s": row["spread_s"], **lost_of(sums)}
 
 
 def name_of(row: Plain) -> str:
@@ -190,9 +191,10 @@ _INCIDENT = (
 def summarize_failures(material: Material) -> Plain:
     """The window's failures by cost, its largest incidents, and clusters no longer seen."""
     window, as_of, failed = material.window, material.facts.as_of, material.failed
+    placed = placed_runs(material.ever)
     lives = count_lives(
         material.failed_ever,
-        placed_runs(material.ever),
+        placed,
         window,
         as_of=as_of,
         entries=material.ledger,
@@ -212,19 +214,21 @@ def summarize_failures(material: Material) -> Plain:
         versions=program_versions(material.facts),
     )
     clusters = _clusters(material, lives, in_window, faults)
-    first, most = clusters.filter(pl.col("place") < N_OF_CODE), codes[["code"]].head(N_CODES)
-    shown = first.join(most, on="code", how="semi", nulls_equal=True)
+    first, most = clusters.lazy().filter(pl.col("place") < N_OF_CODE), codes.lazy().head(N_CODES)
+    shown = first.join(most, on="code", how="semi", nulls_equal=True).collect()
     runs = failed.filter(pl.col("entity_type") == RUN)
     incidents = count_incidents(failed).sort(
         "n_rows", "since", "incident_id", descending=[True, True, False]
     )
     # What was gone before the window is no news in it.
-    gone = lives.filter(
+    is_news = (
         pl.col("state") == "gone",
         pl.col("quiet_chance") < _news_chance(lives),
         pl.col("quiet_chance_before") >= _news_chance(lives),
-    ).sort("n_causes_ever", "cluster_id", descending=[True, False])
-    begins = lives["first_at"].min(), placed_runs(material.ever)["placed_at"].min()
+    )
+    newly_gone = lives.lazy().filter(*is_news)
+    gone = newly_gone.sort("n_causes_ever", "cluster_id", descending=[True, False]).collect()
+    begins = lives["first_at"].min(), placed["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
     first_at = material.failed_ever["failed_at"].min()
     is_first = not isinstance(first_at, datetime) or first_at >= window.since
@@ -414,10 +418,10 @@ def _incident(row: Plain) -> Plain:
 
 def _mass(material: Material) -> Plain:
     """Hours in which almost every run that started failed, and the rate without them."""
-    starts = count_starts(material.ever).filter("is_mass")
     window = material.window
     since, until = instant(window.since), instant(window.until)
-    mass = starts.filter(pl.col("until") > since, pl.col("since") < until)
+    is_here = (pl.col("until") > since, pl.col("since") < until)
+    mass = count_starts(material.ever).filter("is_mass", *is_here)
     kept = material.ended_runs if mass.is_empty() else _without_mass(material)
     n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
     return {

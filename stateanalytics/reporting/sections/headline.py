@@ -12,7 +12,7 @@ from stateanalytics.reporting.changes import share_fields
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, tally
 from stateanalytics.state.definitions import EMPTY_HANDED, LEFT_OUT, RUN, ended_well
-from stateanalytics.state.population import Count, count_headline, counted
+from stateanalytics.state.population import Count, count_headline, counted, is_counted
 from stateanalytics.stats.shares import share_of_units
 
 _COLUMNS = (
@@ -28,7 +28,7 @@ def summarize_headline(material: Material) -> Plain:
     """Runs, completion share, timed-out share, unresolved runs and incidents."""
     rows = material.rows[list(_COLUMNS)]
     runs = counted(rows, RUN)
-    counts = count_headline(runs, count_run_incidents(material.failed))
+    counts = count_headline(runs, count_run_incidents(material.failed)[0])
     failed = material.failed.filter(pl.col("entity_type") == RUN)
     n_causes = failed["cause"].n_unique()
     incidents = _figure(
@@ -107,10 +107,10 @@ def headline_of(
     clauses : list of str
         The headline in words: how many runs completed, and how the others ended.
     """
-    runs = counted(rows, RUN)
-    ended = runs.filter(~pl.col("is_open"))
+    n_runs = counts["runs"].n
+    ended = rows.filter(is_counted(RUN), ~pl.col("is_open"))
     n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
-    note_runs = say("headline.note_runs", n_ended=ended.height, n_open=runs.height - ended.height)
+    note_runs = say("headline.note_runs", n_ended=ended.height, n_open=n_runs - ended.height)
     note_empty = say("headline.note_completed", n=n_empty) if n_empty else ""
     unresolved = (
         "headline.note_unresolved" if counts["unresolved"].of else "headline.note_none_open"
@@ -202,8 +202,8 @@ def _figure(name: str, title: str, counted: Count, denominator: str, note: str) 
 
 
 def _excluded(rows: pl.DataFrame) -> str:
-    is_session = pl.col("entity_type") == "session"
-    counts = tally(rows.select(pl.col("left_out").filter(is_session)), "left_out")
+    of_sessions = rows["left_out"].filter(rows["entity_type"] == "session")
+    counts = tally(of_sessions.to_frame(), "left_out")
     reasons = _numbers({name: counts.get(name, 0) for name in LEFT_OUT})
     if not reasons:
         return say("headline.none_excluded")

@@ -45,7 +45,7 @@ def summarize_late(material: Material) -> Plain:
     (before, ids_before), (after, ids_after) = map(Side.of_material, (at_end, material))
     rows = _rows(before, after, {**ids_before, **ids_after})
     counts = [
-        (name, count_headline(known.runs, count_run_incidents(known.failed)))
+        (name, count_headline(known.runs, count_run_incidents(known.failed)[0]))
         for name, known in (("then", at_end), ("now", material))
     ]
     return {

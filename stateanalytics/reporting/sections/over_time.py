@@ -34,8 +34,9 @@ def summarize_over_time(material: Material) -> Plain:
         ended.group_by("from_at", "ending").agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
     )
     section = over_time_of(steps, counts, name)
-    at = material.changes["changed_at"].dt.convert_time_zone(material.zone).dt.truncate(every)
-    marks = list(zip(map(iso, at), in_one_line(material.changes), strict=True))
+    at = pl.col("changed_at").dt.convert_time_zone(material.zone).dt.truncate(every)
+    moments = material.changes.select(at).to_series()
+    marks = list(zip(map(iso, moments), in_one_line(material.changes), strict=True))
     for row in section["rows"]:
         row["changed"] = [text for moment, text in marks if moment == row["from"]]
     return section
@@ -81,24 +82,24 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     """Every step that overlaps the window, with the runs open at its end."""
     window, as_of = material.window, material.facts.as_of
     last = min(window.until - TICK, as_of)
-    ends = pl.Series([window.since, max(window.since, last)]).dt.convert_time_zone(material.zone)
-    first, final = ends.dt.truncate(every)
-    steps = pl.datetime_range(first, final, every, time_unit="us", eager=True)
+    first, final = (
+        instant(end).dt.convert_time_zone(material.zone).dt.truncate(every)
+        for end in (window.since, max(window.since, last))
+    )
+    steps = pl.datetime_range(first, final, every, time_unit="us")
     from_at = pl.col("from_at").dt.convert_time_zone("UTC")
     steps_until = pl.col("from_at").dt.offset_by(every).dt.convert_time_zone("UTC")
     seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK)).alias(
         "seen_until"
     )
-    frame = pl.DataFrame({"from_at": steps}).select(
-        "from_at",
-        seen_until,
-        is_part=(from_at < instant(window.since)) | (seen_until < steps_until),
-    )
+    is_part = (from_at < instant(window.since)) | (seen_until < steps_until)
+    plan = pl.LazyFrame().select(from_at=steps).with_columns(seen_until, is_part=is_part)
+    frame = plan.collect()
     began, ended = (
         moments.search_sorted(frame["seen_until"], side="left").cast(pl.Int64)
         for moments in _began_and_ended(material)
     )
-    return frame.with_columns(n_open=began - ended)
+    return frame.hstack([(began - ended).alias("n_open")])
 
 
 def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
@@ -153,9 +154,9 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
 
 def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     """What chance does on the worst of so many steps, by the other ones; empty: not known."""
-    is_worst = pl.col("from_at") == worst["from_at"]
-    ended = steps.lazy().filter(pl.col("n") > 0).sort(is_worst, "from_at").pipe(collected)
-    points = [share_point(*row) for row in ended[["n_failed", "n"]].iter_rows()]
+    ended = [row for row in steps[["from_at", "n_failed", "n"]].rows() if row[2] > 0]
+    ended.sort(key=lambda row: (row[0] == worst["from_at"], row[0]))
+    points = [share_point(n_failed, n) for _, n_failed, n in ended]
     found = newest_change(points, alpha=0.05 / max(len(points), 1), most_new=1)
     if found is None:
         return ""

@@ -92,7 +92,12 @@ def _finding(advice: Advice, known: pl.DataFrame) -> str:
 
 def _review(material: Material) -> Plain | None:
     """The effect of the limits that changed."""
-    changed = review(material.facts, policy=material.policy, rows=material.ever)
+    changed = review(
+        material.facts,
+        policy=material.policy,
+        rows=material.ever,
+        elapsed=material.attempts,
+    )
     if changed.is_empty():
         return None
     n_of = dict(changed["verdict"].value_counts().iter_rows())

@@ -121,10 +121,11 @@ def log_findings(entries: pl.DataFrame, sessions: pl.DataFrame, label: str) -> p
     return pool(findings, schema.FINDINGS)
 
 
-def records(cases: Cases) -> pl.DataFrame:
+def records(cases: Cases) -> pl.LazyFrame:
     """Records of Agent Orchestrator that contradict themselves or their log."""
     current = (
         cases.facts.detail(frames.SESSIONS)
+        .lazy()
         .filter(pl.col("is_current"), pl.col("entity_id").is_not_null())
         .with_columns(system=pl.lit(SYSTEM), entity_type=pl.lit("session"))
     )
@@ -178,11 +179,11 @@ def without_ends(facts: Facts) -> pl.DataFrame:
     Records without axes have no moments at all, and a session of which the pull request was
     merged ends only when it is terminated.
     """
-    records = facts.detail(frames.SESSIONS).filter("is_current")
+    records = facts.detail(frames.SESSIONS).lazy().filter("is_current")
     ends_in_time = pl.col("session_state").is_in(["terminated", "done"])
-    return records.filter(pl.col("is_synthesized") | ~ends_in_time).select(
-        "source", "entity_id", system=pl.lit(SYSTEM), entity_type=pl.lit("session")
-    )
+    endless = records.filter(pl.col("is_synthesized") | ~ends_in_time)
+    key = {"system": pl.lit(SYSTEM), "entity_type": pl.lit("session")}
+    return endless.select("source", "entity_id", **key).collect()
 
 
 _HARMLESS = ("source_discovery_pending", "artifact_missing", "source_read_failed")

@@ -26,7 +26,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import deduplicated, left_join, left_joined
+from stateanalytics.core.joins import Rows, collected, deduplicated, left_join
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import EXIT_CODES, words_of
 from stateanalytics.systems.base import Auditing
@@ -46,7 +46,7 @@ _OPEN_PLAYS = [word.raw_status for word in words_of("play") if not word.is_termi
 _HOUR_S = 3600.0
 
 
-def with_phantom_reason(rows: pl.DataFrame, *, stale_s: float | pl.Expr = _HOUR_S) -> pl.DataFrame:
+def with_phantom_reason(rows: Rows, *, stale_s: float | pl.Expr = _HOUR_S) -> Rows:
     """Running sessions with the reason why lionagi's classifier calls them a phantom.
 
     Parameters
@@ -78,9 +78,9 @@ def with_phantom_reason(rows: pl.DataFrame, *, stale_s: float | pl.Expr = _HOUR_
     """
     is_alive = pl.col("process_alive").fill_null(value=False)
     is_fresh = (pl.col("updated_age_s") < stale_s).fill_null(value=False)
-    has_locks = pl.col("has_stale_locks")
+    has_locks, columns = pl.col("has_stale_locks"), rows.collect_schema()
     is_foreign, is_missing = (
-        pl.col(name).fill_null(value=False) if name in rows.columns else pl.lit(value=False)
+        pl.col(name).fill_null(value=False) if name in columns else pl.lit(value=False)
         for name in ("is_foreign", "is_artifacts_gone")
     )
     return rows.with_columns(
@@ -166,7 +166,8 @@ def _closed_by(rows: pl.DataFrame, reaper: Reaper, order: int) -> pl.DataFrame:
 
 def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Entities with the facts of their session, plays and directory that reapers need."""
-    sessions = deduplicated(rows.filter(pl.col("entity_type") == "session"), keep="last").select(
+    own = deduplicated(rows.filter(pl.col("entity_type") == "session"), keep="last").lazy()
+    sessions = own.select(
         "source",
         "system",
         session_id="entity_id",
@@ -174,15 +175,16 @@ def with_relatives(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         session_alive="process_alive",
         has_session_row=pl.lit(True),
     )
-    joined = left_joined(rows, sessions, on=["source", "system", "session_id"])
-    return (
+    key = ["source", "system", "session_id"]
+    joined = rows.lazy().join(sessions, on=key, how="left", maintain_order="left")
+    return collected(
         joined.join(_play_counts(joined), on=schema.ENTITY_KEY, how="left", maintain_order="left")
         .join(_ends_on_disk(facts), on=["source", "name"], how="left", maintain_order="left")
         .with_columns(pl.col("has_session_row").fill_null(False))
     )
 
 
-def _play_counts(joined: pl.DataFrame) -> pl.DataFrame:
+def _play_counts(joined: pl.LazyFrame) -> pl.LazyFrame:
     """Plays and open plays of each show, and whether the session of any is alive."""
     is_open = pl.col("raw_status").is_in(_OPEN_PLAYS)
     return (
@@ -197,9 +199,9 @@ def _play_counts(joined: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _ends_on_disk(facts: Facts) -> pl.DataFrame:
+def _ends_on_disk(facts: Facts) -> pl.LazyFrame:
     """The end that the directory of each show proves, as the reason a reaper would write."""
-    disk = facts.detail(frames.SHOWS_ON_DISK)
+    disk = facts.detail(frames.SHOWS_ON_DISK).lazy()
     is_show = pl.col("play").is_null()
     is_aborted = (pl.col("has_abort_sentinel") & is_show).any()
     is_passed = (pl.col("is_show_passed") & is_show).any()
@@ -410,9 +412,9 @@ def judge_transitions(facts: Facts) -> pl.DataFrame:
     )
 
 
-def shows_on_disk(cases: Cases) -> pl.DataFrame:
+def shows_on_disk(cases: Cases) -> pl.LazyFrame:
     """Shows and plays of which the directory and the row have different statuses (#1161)."""
-    rows = _rows(cases)
+    rows = cases.plan.filter(system="lionagi")
     shows = rows.filter(pl.col("entity_type") == "show")
     topics = shows.select("source", parent_id="entity_id", topic="name")
     plays = rows.filter(pl.col("entity_type") == "play").join(topics, on=["source", "parent_id"])
@@ -423,9 +425,9 @@ def shows_on_disk(cases: Cases) -> pl.DataFrame:
             plays.with_columns(play="name").select(key),
         ]
     )
-    differing = cases.facts.detail(frames.SHOWS_ON_DISK).filter(
-        pl.col("store_status").is_not_null(), pl.col("disk_status") != pl.col("store_status")
-    )
+    disk = cases.facts.detail(frames.SHOWS_ON_DISK).lazy()
+    is_different = pl.col("disk_status") != pl.col("store_status")
+    differing = disk.filter(pl.col("store_status").is_not_null(), is_different)
     both = differing.join(named, on=["source", "topic", "play"], how="inner", nulls_equal=True)
     return audit_rows(
         both,
@@ -435,12 +437,11 @@ def shows_on_disk(cases: Cases) -> pl.DataFrame:
     )
 
 
-def run_directories(cases: Cases) -> pl.DataFrame:
+def run_directories(cases: Cases) -> pl.LazyFrame:
     """Sessions of which run.json has another status."""
-    sessions = _rows(cases).filter(pl.col("entity_type") == "session")
-    runs = cases.facts.detail(frames.RUNS).select(
-        "source", "session_id", "run_id", file_status="status"
-    )
+    sessions = cases.plan.filter(system="lionagi", entity_type="session")
+    runs = cases.facts.detail(frames.RUNS).lazy()
+    runs = runs.select("source", "session_id", "run_id", file_status="status")
     both = sessions.drop("run_id").join(runs, on=["source", "session_id"], how="inner")
     return audit_rows(
         both.filter(pl.col("file_status") != pl.col("raw_status")),
@@ -451,9 +452,10 @@ def run_directories(cases: Cases) -> pl.DataFrame:
     )
 
 
-def roll_ups(cases: Cases) -> pl.DataFrame:
+def roll_ups(cases: Cases) -> pl.LazyFrame:
     """Requests whose sessions have all ended, where the three rules or the request disagree."""
-    requests = _rows(cases).select(
+    own = cases.plan.filter(system="lionagi")
+    requests = own.select(
         *(*_KEY, "invocation_id", "raw_status", "ended_at", "last_activity_at"),
         *("is_open", "is_over", "n_children"),
     )
@@ -461,21 +463,27 @@ def roll_ups(cases: Cases) -> pl.DataFrame:
         family(requests, "invocation", "session", "invocation_id")
         .filter("is_over", pl.col("n_open") == 0, pl.col("n_legacy") == 0)
         .with_columns(invocation_id="entity_id")
+        .pipe(collected)
     )
     key = ["source", "system", "invocation_id"]
     children = (
-        cases.rows.lazy()  # a lazy frame joins the selected columns only
-        .filter(pl.col("entity_type") == "session", system="lionagi")
+        own.filter(pl.col("entity_type") == "session")
         .sort("created_at", nulls_last=False, maintain_order=True)
         .select(*key, "reason_code", status="raw_status")
         .join(ended.lazy().select(key), on=key, how="semi", maintain_order="left")
         .collect()
     )
     answers = ("invocation_status", "grading_status", "lifecycle_status", "worst_status")
-    rolled_up = roll_up(ended.select(key), children, by=key).select(*key, *answers)
-    both = ended.join(rolled_up, on=key, how="inner").with_columns(
-        is_agreed=pl.all_horizontal(pl.col(answers[0]) == pl.col(name) for name in answers[1:3]),
-        is_backed=pl.any_horizontal(pl.col("raw_status") == pl.col(name) for name in answers),
+    rolled_up = roll_up(ended[key], children, by=key)[[*key, *answers]].lazy()
+    both = (
+        ended.lazy()
+        .join(rolled_up, on=key, how="inner")
+        .with_columns(
+            is_agreed=pl.all_horizontal(
+                pl.col(answers[0]) == pl.col(name) for name in answers[1:3]
+            ),
+            is_backed=pl.any_horizontal(pl.col("raw_status") == pl.col(name) for name in answers),
+        )
     )
     problems = {
         "audit.parent_contradicts_children": ~pl.col("is_backed"),
@@ -538,26 +546,33 @@ def roll_up(
     is_ended = pl.col("status").is_in(tuple(EXIT_CODES)).fill_null(value=False)
     exit_code = status.replace_strict(dict(EXIT_CODES), default=None, return_dtype=pl.Int64)
     code = pl.col("reason_code") if "reason_code" in children.columns else pl.lit(None, pl.String)
-    counts = children.group_by(by).agg(
-        *((pl.col("status") == word).sum().alias(f"n_{word}") for word in known),
-        n_children=pl.len(),
-        n_open=(~is_ended).sum(),
-        n_interrupted=((pl.col("status") == "aborted") & (code == "run.cancelled.sigint")).sum(),
-        grading_status=status.filter(exit_code == exit_code.max()).last(),
-        # A child without an end comes first, then a cancelled one, then any but completed.
-        lifecycle_status=pl.coalesce(
-            status.filter(~is_ended).first(),
-            status.filter(status.is_in(("cancelled", "aborted"))).first(),
-            status.filter(status != "completed").first(),
-            status.last(),
-        ),
+    counts = (
+        children.lazy()
+        .group_by(by)
+        .agg(
+            *((pl.col("status") == word).sum().alias(f"n_{word}") for word in known),
+            n_children=pl.len(),
+            n_open=(~is_ended).sum(),
+            n_interrupted=(
+                (pl.col("status") == "aborted") & (code == "run.cancelled.sigint")
+            ).sum(),
+            grading_status=status.filter(exit_code == exit_code.max()).last(),
+            # A child without an end comes first, then a cancelled one, then any but completed.
+            lifecycle_status=pl.coalesce(
+                status.filter(~is_ended).first(),
+                status.filter(status.is_in(("cancelled", "aborted"))).first(),
+                status.filter(status != "completed").first(),
+                status.last(),
+            ),
+        )
     )
     is_terminal = (pl.col("n_children") > 0) & (pl.col("n_open") == 0)
     named = {"leader_status": pl.lit("completed"), "leader_exit_code": pl.lit(None, pl.Int64)}
     missing = {name: value for name, value in named.items() if name not in parents.columns}
-    rows = parents.with_columns(**missing).join(counts, on=by, how="left", maintain_order="left")
-    return (
-        rows.with_columns(
+    rows = parents.lazy().with_columns(**missing)
+    return collected(
+        rows.join(counts, on=by, how="left", maintain_order="left")
+        .with_columns(
             pl.col("^n_.*$").fill_null(0).cast(pl.Int64),
             leader_status=pl.col("leader_status").fill_null("completed"),
         )
@@ -613,7 +628,7 @@ def _scheduler_code() -> pl.Expr:
     return pl.coalesce(first_that_holds(own), status.replace_strict(_SCHEDULER_CODES, default=None))
 
 
-def reasons(cases: Cases) -> pl.DataFrame:
+def reasons(cases: Cases) -> pl.LazyFrame:
     """Reason codes of a domain that the entity type does not declare as its own."""
     own = {
         cycle.entity_type: [f"{prefix}." for prefix in cycle.reason_prefixes]
@@ -627,9 +642,9 @@ def reasons(cases: Cases) -> pl.DataFrame:
         for entity_type, prefixes in own.items()
     )
     # Every entity type may have `legacy.imported`.
-    rows = _rows(cases).filter(foreign, ~code.str.starts_with("legacy."))
+    is_foreign = (foreign, ~code.str.starts_with("legacy."))
     return audit_rows(
-        rows,
+        cases.plan.filter(*is_foreign, system="lionagi"),
         "audit.reason_of_other_entity",
         at=pl.coalesce("ended_at", "updated_at"),
         says=pl.format("a {} with status {}", "entity_type", word("raw_status")),
@@ -637,9 +652,9 @@ def reasons(cases: Cases) -> pl.DataFrame:
     )
 
 
-def admin_targets(cases: Cases) -> pl.DataFrame:
+def admin_targets(cases: Cases) -> pl.LazyFrame:
     """Sessions to which an admin gave a status that only the system may give (ADR-0025)."""
-    by_admin = cases.facts.transitions.filter(
+    by_admin = cases.facts.transitions.lazy().filter(
         pl.any_horizontal(pl.col(name) == "admin" for name in ("writer", "actor")),
         ~pl.col("status").is_in(_ADMIN_TARGETS),
         system="lionagi",
@@ -652,7 +667,3 @@ def admin_targets(cases: Cases) -> pl.DataFrame:
         says=pl.format("an admin set it to {}", word("status")),
         against=pl.lit(f"an admin may only set {', '.join(_ADMIN_TARGETS)}"),
     )
-
-
-def _rows(cases: Cases) -> pl.DataFrame:
-    return cases.rows.filter(system="lionagi")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, Past
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import Rows, left_joined
 from stateanalytics.core.session_health import (
     DEFAULT_STALE_AFTER_S,
     HEALTH_ORDER,
@@ -100,12 +100,14 @@ _ENDED = tuple(word.raw_status for word in words_of("session") if word.is_termin
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
     """Terminal statuses of sessions, without those of reapers, which may have closed a live run."""
-    return facts.transitions.filter(
+    ends = facts.transitions.lazy().filter(
         pl.col("entity_type") == "session",
         pl.col("system") == SYSTEM.name,
         pl.col("status").is_in(_ENDED),
         ~pl.col("reason_code").is_in(SYSTEM.ends.death_codes).fill_null(value=False),
-    ).select("source", "system", "entity_id", "at", boundary=pl.lit("other_end"))
+    )
+    boundary = pl.lit("other_end")
+    return ends.select("source", "system", "entity_id", "at", boundary=boundary).collect()
 
 
 DAY_S = 86_400.0
@@ -416,7 +418,7 @@ def _schedules() -> _Rules:
 # --- the columns that only these detectors read ------------------------------------------
 
 
-def with_display_status(rows: pl.DataFrame) -> pl.DataFrame:
+def with_display_status(rows: Rows) -> Rows:
     """Runs with the word that a page shows for each, and three judgements that follow from it.
 
     Parameters
@@ -499,21 +501,23 @@ def add_words(rows: pl.DataFrame) -> pl.DataFrame:
         ``reason_code``, ``reason_message``.
     """
     named = rows.with_columns(invocation_kind="kind", message_count="n_messages")
-    named = named.with_columns(
-        _health_by(version)(named, None).alias(column)
-        for column, version in _HEALTH_COLUMNS.items()
+    named = named.hstack(
+        [
+            _health_by(version)(named, None).alias(column)
+            for column, version in _HEALTH_COLUMNS.items()
+        ]
     )
     named = named.with_columns(
         list_health_0_26=_list_health_0_26(named, None),
         list_health_0_36=pl.when(pl.col("status") == "running").then("health_0_36"),
     )
     # The pages get a row without a status as completed.
-    rows_of_pages = named.with_columns(
+    rows_of_pages = named.lazy().with_columns(
         session_health="list_health_0_36", status=pl.col("status").fill_null("completed")
     )
     shown = with_display_status(rows_of_pages).with_columns(status=named["status"])
     rank = pl.col("updated_age_s").rank("ordinal").over("source", "entity_type")
-    return audits.with_phantom_reason(shown).with_columns(update_rank=rank)
+    return audits.with_phantom_reason(shown).with_columns(update_rank=rank).collect()
 
 
 def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
@@ -525,7 +529,8 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
     seen = pl.when(is_running).then("health_0_28").otherwise(pl.lit("healthy"))
     ranks = {word: place for place, word in enumerate(HEALTH_ORDER)}
     children = (
-        rows.filter(is_session & pl.col("invocation_id").is_not_null())
+        rows.lazy()
+        .filter(is_session & pl.col("invocation_id").is_not_null())
         .group_by("source", "invocation_id")
         .agg(
             _rank=seen.replace_strict(ranks, return_dtype=pl.Int8).max(),
@@ -539,12 +544,13 @@ def _add_children(rows: pl.DataFrame) -> pl.DataFrame:
             entity_type=pl.lit("invocation"),
         )
     )
-    return left_joined(rows, children, on=["source", "entity_type", "entity_id"])
+    joined = left_joined(rows.lazy(), children, on=["source", "entity_type", "entity_id"])
+    return joined.collect()
 
 
 def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     schedules = past.facts.detail(frames.SCHEDULES)
-    judged = with_schedule_health(schedule_ages(schedules, past.at)).select(
+    judged = with_schedule_health(schedule_ages(schedules.lazy(), past.at)).select(
         "source",
         "schedule_health",
         "n_failed_in_row",
@@ -555,4 +561,4 @@ def _add_schedules(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         schedule_limit_s=schedule_limit_s(),
         next_fire_overdue_s=-pl.col("next_fire_in_s"),
     )
-    return left_joined(rows, judged, on=["source", "entity_type", "entity_id"])
+    return left_joined(rows.lazy(), judged, on=["source", "entity_type", "entity_id"]).collect()

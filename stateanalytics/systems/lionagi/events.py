@@ -407,18 +407,23 @@ def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
     is_session = entity["entity_type"] == "session"
     # A play may have no session.
     session = pl.lit(entity["entity_id"] if is_session else entity["session_id"], pl.String)
-    listed = facts.events.filter(
-        pl.col("role").is_in(["user", "assistant"]),
-        pl.col("entity_id") == session,
-        source=entity["source"],
-        kind="message",
-    ).select("at", "role", rowid="seq")
-    said = listed.clear().with_columns(text=pl.lit(None, pl.String))
+    listed = (
+        facts.events.lazy()
+        .filter(
+            pl.col("role").is_in(["user", "assistant"]),
+            pl.col("entity_id") == session,
+            source=entity["source"],
+            kind="message",
+        )
+        .select("at", "role", rowid="seq")
+        .collect()
+    )
+    said = listed.lazy().with_columns(text=pl.lit(None, pl.String))
     for store in stores_of(facts, entity["source"]):
         numbers = listed["rowid"].to_list()
         found, _ = read_table(store, "messages", _SAID, system=SYSTEM, only=numbers)
-        said = listed.join(found, on="rowid", maintain_order="left")
-    return said.select("at", "role", "text").drop_nulls()
+        said = listed.lazy().join(found.lazy(), on="rowid", maintain_order="left")
+    return said.select("at", "role", "text").drop_nulls().collect()
 
 
 def read_turns(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:

@@ -12,8 +12,15 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
-from stateanalytics.core.joins import left_joined, pool
+from stateanalytics.core.joins import (
+    collected,
+    collected_all,
+    collected_each,
+    left_joined,
+    pool,
+)
 from stateanalytics.core.vocabulary import TABLES
+from stateanalytics.core.windows import instant
 from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.history import (
@@ -244,12 +251,13 @@ def rewind(past: Past, facts: Facts) -> Past:
         What was recorded is rebuilt; the rest is null, or (directories of shows) excluded.
     """
     at, schedules = past.at, facts.detail(frames.SCHEDULES)
-    ran_later = schedules.filter(pl.any_horizontal(pl.col(*_CHECKS, "last_executed_at") > at))
+    ran_later = schedules.filter(
+        pl.any_horizontal(pl.col(*_CHECKS, "last_executed_at") > instant(at))
+    )
     changed = {*sources_with_later(facts, at), *ran_later["source"]}
     later = sorted(changed & {*sources_seen_later(facts, at)})
-    known = past.facts.entities.with_columns(
-        past.lost["record"].alias(_OVERWRITTEN), past.lost["n_messages"].alias(_UNCOUNTED)
-    ).with_row_index(_PLACE)
+    marks = [past.lost["record"].alias(_OVERWRITTEN), past.lost["n_messages"].alias(_UNCOUNTED)]
+    known = past.facts.entities.hstack(marks).with_row_index(_PLACE)
     is_mine = (pl.col("system") == SYSTEM) & pl.col("source").is_in(later)
     mine = _with_parents(known.filter(is_mine), facts.entities, at)
     fires = facts.detail(frames.FIRES)
@@ -258,23 +266,30 @@ def rewind(past: Past, facts: Facts) -> Past:
         _assembled(mine, rebuilt, facts.events, at),
         past.facts.transitions.filter(pl.col("system") == SYSTEM),
     )
-    rows = pl.concat([known.filter(~is_mine), rows.select(known.columns)]).sort(_PLACE)
-    runs = known.filter(pl.col("entity_type") == "schedule_run")
+    others = known.lazy().filter(~is_mine)
+    rows = pl.concat([others, rows.lazy().select(known.columns)]).sort(_PLACE).collect()
+    runs = known.lazy().filter(pl.col("entity_type") == "schedule_run")
     is_unchanged = ~pl.col("source").is_in(later)
-    began = facts.detail(frames.RUNS).filter((pl.col("started_at") <= at).fill_null(value=True))
+    began = (
+        facts.detail(frames.RUNS)
+        .lazy()
+        .filter((pl.col("started_at") <= instant(at)).fill_null(value=True))
+    )
     details = {
         frames.SCHEDULES: pl.concat(
             [schedules.filter(is_unchanged), frames.SCHEDULES.conform(rebuilt)]
         ),
-        frames.FIRES: fires.join(
+        frames.FIRES: fires.lazy()
+        .join(
             runs.select("source", schedule_run_id="entity_id"),
             on=["source", "schedule_run_id"],
             how="semi",
             maintain_order="left",
-        ),
+        )
+        .collect(),
         frames.DISPOSITIONS: _past_decisions(past, facts),
-        frames.DECISIONS: facts.detail(frames.DECISIONS).filter(pl.col("at") <= at),
-        frames.RUNS: began.with_columns(**values_at(at, _CLOCKS["runs"])),
+        frames.DECISIONS: facts.detail(frames.DECISIONS).filter(pl.col("at") <= instant(at)),
+        frames.RUNS: began.with_columns(**values_at(at, _CLOCKS["runs"])).collect(),
         # Past contents of the directories of shows were not recorded.
         frames.SHOWS_ON_DISK: facts.detail(frames.SHOWS_ON_DISK).filter(is_unchanged),
     }
@@ -297,25 +312,30 @@ def _assembled(
     mine: pl.DataFrame, schedules: pl.DataFrame, events: pl.DataFrame, at: datetime
 ) -> pl.DataFrame:
     """Entities with what follows from other rows that existed then, as when a store is read."""
-    by_type = {name: mine.filter(pl.col("entity_type") == name) for name in _ASSEMBLED}
-    others = mine.filter(~pl.col("entity_type").is_in(_ASSEMBLED).fill_null(value=False))
+    rows, own = mine.lazy(), pl.col("entity_type")
+    *typed, others = collected_each(
+        [
+            *(rows.filter(own == name) for name in _ASSEMBLED),
+            rows.filter(~own.is_in(_ASSEMBLED).fill_null(value=False)),
+        ]
+    )
+    by_type = dict(zip(_ASSEMBLED, typed, strict=True))
     sessions = by_type["session"]
     branches = with_owners(by_type["branch"], sessions, OF_SESSION["branch"], "source")
     key = ["source", "entity_id"]
-    shown = schedules.select("source", entity_id="schedule_id", is_lost=_OVERWRITTEN)
-    known = by_type["schedule"].join(shown, on=key, how="left", maintain_order="left")
+    shown = schedules.lazy().select("source", entity_id="schedule_id", is_lost=_OVERWRITTEN)
+    known = by_type["schedule"].lazy().join(shown, on=key, how="left", maintain_order="left")
     is_shown = pl.col("is_lost").is_not_null()
+    planned, unplanned = collected_each([known.filter(is_shown), known.filter(~is_shown)])
     assembled = [
         with_chats(sessions, events.filter(has_happened(at), system=SYSTEM), key),
         _with_list_lengths(branches, events, at),
         # The session of a play is written later than its row.
         with_owners(by_type["play"], sessions, ("session_id", *OF_SESSION["play"]), "source"),
-        of_schedules(known.filter(is_shown), schedules, key).with_columns(
-            pl.col("is_lost").alias(_OVERWRITTEN)
-        ),
-        known.filter(~is_shown),
+        of_schedules(planned, schedules, key).with_columns(pl.col("is_lost").alias(_OVERWRITTEN)),
+        unplanned,
     ]
-    return pl.concat([others, *(rows.select(mine.columns) for rows in assembled)])
+    return pl.concat([others, *(rows[mine.columns] for rows in assembled)])
 
 
 def _past_schedules(
@@ -323,8 +343,9 @@ def _past_schedules(
 ) -> pl.DataFrame:
     """Schedules with the values that follow from their fires; a later plan of the next is lost."""
     key = ["source", "schedule_id"]
+    rows = mine.lazy()
     fired = (
-        mine.filter(pl.col("entity_type") == "schedule_run")
+        rows.filter(pl.col("entity_type") == "schedule_run")
         .select(
             "source",
             schedule_run_id="entity_id",
@@ -333,27 +354,30 @@ def _past_schedules(
             status="raw_status",
             status_reason_code="reason_code",
         )
-        .join(fires, on=["source", "schedule_run_id"], how="inner")
+        .join(fires.lazy(), on=["source", "schedule_run_id"], how="inner")
     )
     newest = fired.group_by(key).agg(newest_fire_at=pl.col("fired_at").max())
-    entities = mine.filter(pl.col("entity_type") == "schedule").select(
+    entities = rows.filter(pl.col("entity_type") == "schedule").select(
         "source", "created_at", _OVERWRITTEN, "raw_status", schedule_id="entity_id"
     )
     checks = values_at(at, _CLOCKS["schedules"])
     cut = (
-        schedules.join(entities, on=key, how="inner", maintain_order="left")
+        schedules.lazy()
+        .join(entities, on=key, how="inner", maintain_order="left")
         .join(newest, on=key, how="left", maintain_order="left")
         .with_columns(
-            pl.any_horizontal(_OVERWRITTEN, pl.col(*_CHECKS) > at).alias(_OVERWRITTEN),
+            pl.any_horizontal(_OVERWRITTEN, pl.col(*_CHECKS) > instant(at)).alias(_OVERWRITTEN),
             is_enabled=pl.col("raw_status") == "enabled",
             executed_at="last_executed_at",
             **checks | {"last_fired_at": pl.coalesce(checks["last_fired_at"], "newest_fire_at")},
         )
     )
     # A later fire or check overwrote the plan, and of pruned fires nothing is known.
-    is_pruned = (pl.col("executed_at") > at) & pl.col("last_executed_at").is_null()
-    return (
-        with_runs(cut, fired, *key)
+    is_pruned = (pl.col("executed_at") > instant(at)) & pl.col("last_executed_at").is_null()
+    plans, occurred = collected_all(cut, fired)
+    return collected(
+        with_runs(plans, occurred, *key)
+        .lazy()
         .with_columns((pl.col(_OVERWRITTEN) | is_pruned).fill_null(value=False))
         .with_columns(next_fire_at=pl.when(~pl.col(_OVERWRITTEN)).then("next_fire_at"))
     )
@@ -361,12 +385,18 @@ def _past_schedules(
 
 def _with_parents(mine: pl.DataFrame, now: pl.DataFrame, at: datetime) -> pl.DataFrame:
     """Entities with the show as their parent until the row of their play was written."""
-    later_plays = now.filter(~has_begun(at), system=SYSTEM, entity_type="play").select(
-        "source",
-        parent_type="entity_type",
-        show_type="parent_type",
-        parent_id="entity_id",
-        show_id="parent_id",
+    is_later = {"system": SYSTEM, "entity_type": "play"}
+    later_plays = (
+        now.lazy()
+        .filter(~has_begun(at), **is_later)
+        .select(
+            "source",
+            parent_type="entity_type",
+            show_type="parent_type",
+            parent_id="entity_id",
+            show_id="parent_id",
+        )
+        .collect()
     )
     key = ["source", "parent_type", "parent_id"]
     if later_plays.is_empty():
@@ -386,18 +416,19 @@ def _with_list_lengths(branches: pl.DataFrame, events: pl.DataFrame, at: datetim
 
     Events do not record which of several branches a message is of, so that the number is lost.
     """
-    messages = events.filter(pl.col("at") > at, system=SYSTEM, kind="message")
+    messages = events.lazy().filter(pl.col("at") > instant(at), system=SYSTEM, kind="message")
     later = messages.group_by("source", session_id="entity_id").agg(
         n_later=pl.len().cast(schema.INTEGER)
     )
     is_changed = pl.col("n_later").is_not_null()
     is_only = pl.len().over("source", "session_id") == 1
-    return left_joined(branches, later, on=["source", "session_id"]).with_columns(
+    joined = left_joined(branches.lazy(), later, on=["source", "session_id"]).with_columns(
         (pl.col(_UNCOUNTED) | (is_changed & ~is_only)).alias(_UNCOUNTED),
         n_messages=pl.when(is_only | ~is_changed).then(
             pl.col("n_messages") - pl.col("n_later").fill_null(0)
         ),
     )
+    return collected(joined)
 
 
 def _past_decisions(past: Past, facts: Facts) -> pl.DataFrame:
@@ -405,20 +436,23 @@ def _past_decisions(past: Past, facts: Facts) -> pl.DataFrame:
     at, dispositions = past.at, facts.detail(frames.DISPOSITIONS)
     decisions = facts.detail(frames.DECISIONS)
     # Archives from before that frame have only events, which lack the status of the item.
-    is_old = ~pl.col("source").is_in(decisions["source"].unique().implode())
-    from_events = facts.events.filter(
-        (pl.col("system") == SYSTEM) & pl.col("kind").str.starts_with(_ATTENTION) & is_old
-    ).select(
-        *("source", "at", "seq", "entity_type", "entity_id"),
-        item_id="name",
-        note="detail",
-        actor="role",
-        state=pl.col("kind").str.strip_prefix(_ATTENTION),
+    is_old = ~pl.col("source").is_in(decisions["source"].unique().to_list())
+    from_events = (
+        facts.events.lazy()
+        .filter((pl.col("system") == SYSTEM) & pl.col("kind").str.starts_with(_ATTENTION) & is_old)
+        .select(
+            *("source", "at", "seq", "entity_type", "entity_id"),
+            item_id="name",
+            note="detail",
+            actor="role",
+            state=pl.col("kind").str.strip_prefix(_ATTENTION),
+        )
     )
-    history = pl.concat([decisions, from_events], how="diagonal").sort("at", "seq", nulls_last=True)
+    both = pl.concat([decisions.lazy(), from_events], how="diagonal")
+    history = both.sort("at", "seq", nulls_last=True)
     items = ["source", "item_id"]
-    decided_later = history.filter(pl.col("at") > at).select(items).unique()
-    before = history.filter(pl.col("at") <= at).join(decided_later, on=items, how="semi")
+    decided_later = history.filter(pl.col("at") > instant(at)).select(items).unique()
+    before = history.filter(pl.col("at") <= instant(at)).join(decided_later, on=items, how="semi")
     rebuilt = (
         before.group_by(items, maintain_order=True)
         .agg(
@@ -428,9 +462,12 @@ def _past_decisions(past: Past, facts: Facts) -> pl.DataFrame:
         )
         .filter(pl.col("state") != "open")
     )
-    kept = dispositions.filter((pl.col("created_at") <= at).fill_null(value=True)).join(
-        decided_later, on=items, how="anti", maintain_order="left"
-    )
     # Releases without a history of decisions overwrite them.
-    cut = kept.with_columns(**values_at(at, _CLOCKS["dispositions"]))
-    return pl.concat([frames.DISPOSITIONS.conform(frame) for frame in (cut, rebuilt)])
+    cut = (
+        dispositions.lazy()
+        .filter((pl.col("created_at") <= instant(at)).fill_null(value=True))
+        .join(decided_later, on=items, how="anti", maintain_order="left")
+        .with_columns(**values_at(at, _CLOCKS["dispositions"]))
+    )
+    parts = collected_all(cut, rebuilt)
+    return pl.concat([frames.DISPOSITIONS.conform(frame) for frame in parts])

@@ -10,7 +10,8 @@ import polars as pl
 from croniter import CroniterError, croniter
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import Rows, collected, left_joined
+from stateanalytics.core.windows import instant
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.frames import Raw
 from stateanalytics.systems.lionagi.sessions import last_reasons, parent, reason
@@ -145,18 +146,21 @@ def schedules(raw: Raw, transitions: pl.DataFrame, details: pl.DataFrame) -> pl.
 
 def of_schedules(entities: pl.DataFrame, details: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """Entities of schedules with their plan, cadence and signs of life, by their details."""
-    shown = details.select(
+    shown = details.lazy().select(
         *(name for name in key if name != "entity_id"),
         *("cadence_s", "n_running", "last_fired_at"),
         entity_id="schedule_id",
         last_sign_at=last_sign_at(),
         due_at="next_fire_at",
     )
+    told = {*shown.collect_schema()} - {*key}
     return (
-        entities.drop(set(shown.columns) - {*key}, strict=False)
+        entities.lazy()
+        .drop(told, strict=False)
         .join(shown, on=key, how="left", maintain_order="left")
         .with_columns(last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"))
         .drop("last_fired_at")
+        .pipe(collected)
     )
 
 
@@ -221,8 +225,10 @@ def with_runs(schedules: pl.DataFrame, runs: pl.DataFrame, *schedule: str) -> pl
         The columns that identify the schedule.
     """
     # Chained runs are consequences of a fire, not fires.
-    newest_first = runs.filter(pl.col("chain_depth").fill_null(0) == 0).sort(
-        "fired_at", "id", descending=True, nulls_last=True
+    newest_first = (
+        runs.lazy()
+        .filter(pl.col("chain_depth").fill_null(0) == 0)
+        .sort("fired_at", "id", descending=True, nulls_last=True)
     )
     is_executed = pl.col("status").is_in(_EXECUTED)
     is_missed = (pl.col("status") == "skipped") & (
@@ -240,8 +246,9 @@ def with_runs(schedules: pl.DataFrame, runs: pl.DataFrame, *schedule: str) -> pl
         last_executed_at=pl.col("fired_at").filter(is_executed).first(),
         last_executed_status=pl.col("status").filter(is_executed).first(),
     )
-    rows = (
-        schedules.drop({*of_runs.columns} - {*schedule}, strict=False)
+    rows = collected(
+        schedules.lazy()
+        .drop({*counts, "last_executed_at", "last_executed_status"}, strict=False)
         .join(of_runs, on=schedule, how="left", maintain_order="left")
         .with_columns(pl.col(name).fill_null(0).cast(schema.INTEGER) for name in counts)
     )
@@ -287,15 +294,10 @@ def cron_cadences(crons: pl.DataFrame) -> pl.Series:
     crons : polars.DataFrame
         ``cron_expr``, ``at`` (the moment after which fires are looked for) and ``timezone``.
     """
-    names = ["cron_expr", "at", "timezone"]
+    rows = crons[["cron_expr", "at", "timezone"]].rows()
     # Schedules are few, but a cron expression takes long to evaluate: each is evaluated once.
-    distinct = crons.select(names).drop_nulls().unique()
-    evaluated = distinct.with_columns(
-        cron_s=pl.Series(
-            [cadence_s(cron, at, zone) for cron, at, zone in distinct.rows()], dtype=pl.Float64
-        )
-    )
-    return crons.join(evaluated, on=names, how="left", maintain_order="left")["cron_s"]
+    evaluated = {row: cadence_s(*row) for row in {*rows} if None not in row}
+    return pl.Series("cron_s", [evaluated.get(row) for row in rows], dtype=pl.Float64)
 
 
 WORDS = {
@@ -309,7 +311,7 @@ WORDS = {
 """E1's words and what they mean; the first that applies wins."""
 
 
-def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
+def schedule_ages(schedules: Rows, as_of: datetime) -> Rows:
     """Schedules with the ages of the moments of ``frames.SCHEDULES``.
 
     Adds ``silence_s`` (since the last proof that the schedule works; null without one),
@@ -325,7 +327,7 @@ def schedule_ages(schedules: pl.DataFrame, as_of: datetime) -> pl.DataFrame:
     >>> schedule_ages(rows, datetime(2026, 5, 1, 11, tzinfo=UTC))["next_fire_in_s"].to_list()
     [3600.0]
     """
-    now = pl.lit(as_of)
+    now = instant(as_of)
     ages = {
         "silence_s": now - last_sign_at(),
         "since_last_fire_s": now - pl.col("last_fired_at"),
@@ -345,7 +347,7 @@ def schedule_limit_s() -> pl.Expr:
     return pl.when(cadence > 0).then(pl.max_horizontal(3 * cadence, cadence + 300))
 
 
-def with_schedule_health(rows: pl.DataFrame) -> pl.DataFrame:
+def with_schedule_health(rows: Rows) -> Rows:
     """Schedules with their health, in lionagi's words and in ADR-0033's.
 
     Parameters

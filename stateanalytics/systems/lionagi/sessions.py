@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.io.files import as_number
 from stateanalytics.systems.lionagi.frames import Raw
 from stateanalytics.systems.situations import first_of_status, first_that_holds, texts_of
@@ -144,7 +144,8 @@ def with_owners(
     ids = rows.lazy().select(*key, owner_id="session_id")
     owners = sessions.lazy().select(*key, *names, owner_id="entity_id").join(ids, on=on, how="semi")
     owned = ids.join(owners, on=on, how="left", maintain_order="left").select(names)
-    return rows.drop(names, strict=False).hstack(owned.collect())
+    others = [name for name in rows.columns if name not in names]
+    return rows[others].hstack(owned.collect())
 
 
 def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> pl.DataFrame:
@@ -162,7 +163,9 @@ def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> 
     key : list of str
         The columns that identify a session in both.
     """
-    messages = events.filter((pl.col("kind") == "message") & pl.col("entity_id").is_not_null())
+    messages = events.lazy().filter(
+        (pl.col("kind") == "message") & pl.col("entity_id").is_not_null()
+    )
     is_chat = pl.col("role").is_in(["user", "assistant"])
     counts = messages.group_by(key).agg(
         n_events=pl.len().cast(pl.Int64),
@@ -174,7 +177,8 @@ def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> 
     filled = ("n_turns", "n_chat_messages")
     is_complete = pl.col("n_messages") == pl.col("n_events").fill_null(0)
     return (
-        sessions.drop(filled, strict=False)
+        sessions.lazy()
+        .drop(filled, strict=False)
         .join(counts, on=key, how="left", maintain_order="left")
         .with_columns(
             pl.when(is_complete).then(pl.col(filled).fill_null(0)),
@@ -182,6 +186,7 @@ def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> 
             last_activity_at=pl.coalesce(newest_at, "last_activity_at"),
         )
         .drop("n_events", "newest_at")
+        .pipe(collected)
     )
 
 

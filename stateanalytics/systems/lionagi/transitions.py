@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import collected, collected_all, left_joined
 from stateanalytics.core.package_tables import package_table, table_rows
 from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS, TABLES, words_of
+from stateanalytics.core.windows import instant
 from stateanalytics.systems import situations
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw
 from stateanalytics.systems.situations import first_that_holds
@@ -133,7 +134,8 @@ def classify_transitions(
         "legal": edge.is_in(_DECLARED),
         "same_status": pl.col("previous_status") == pl.col("status"),
         "override": is_override,
-        "illegal_before_0_28": before.is_in(_TERMINAL) & (pl.col("at") < TERMINAL_FLOOR_AT),
+        "illegal_before_0_28": before.is_in(_TERMINAL)
+        & (pl.col("at") < instant(TERMINAL_FLOOR_AT)),
     }
     return transitions.with_columns(verdict=first_that_holds(verdicts).fill_null("illegal"))
 
@@ -246,17 +248,19 @@ def _last_writers(transitions: pl.DataFrame) -> pl.DataFrame:
     is_sweeper = pl.col("actor").is_in(_SWEEPER_ACTORS) | _HAS_SWEEP_EVIDENCE
     is_import = pl.col("actor") == "shows_import"
     wrote = first_that_holds({"import": is_import, "observer": is_sweeper})
-    writers = transitions.select(*key, raw_status="status", wrote=wrote, seq="seq", at="at")
+    named = {"raw_status": "status", "wrote": wrote, "seq": "seq", "at": "at"}
+    writers = transitions.lazy().select(*key, **named)
     # Most entities end by themselves: only those that somebody else wrote need a last row.
-    written = writers.filter(pl.col("wrote").is_not_null())
+    written = writers.filter(pl.col("wrote").is_not_null()).collect()
     if written.is_empty():
-        return written.select(*key, "raw_status", "wrote")
+        return written[[*key, "raw_status", "wrote"]]
     return (
-        writers.join(written.select(key).unique(), on=key, how="semi")
+        writers.join(written.lazy().select(key).unique(), on=key, how="semi")
         .sort("at", "seq", nulls_last=False)
         .group_by(key)
         .agg(pl.col("raw_status", "wrote").last())
         .filter(pl.col("wrote").is_not_null())
+        .pipe(collected)
     )
 
 
@@ -279,7 +283,7 @@ def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
     key = [*_key_of(transitions), "raw_status"]
     writers = _last_writers(transitions)
     # Only the key is joined: a join copies every column.
-    wrote = entities.select(key).join(writers, on=key, how="left", maintain_order="left")["wrote"]
+    wrote = left_joined(entities[key], writers, on=key)["wrote"]
     by_observer = (
         (pl.col("wrote") == "observer")
         | (pl.col("recorded_by") == "mirrored")
@@ -300,8 +304,8 @@ def add_end_writers(entities: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
     by_import = (pl.col("recorded_by") == "imported") | (pl.col("wrote") == "import")
     writer = first_that_holds({"import": by_import, "observer": by_observer}).fill_null("executor")
     has_end = pl.when(pl.col("ended_at").is_not_null())
-    rows = entities.with_columns(wrote)
-    return rows.with_columns(end_written_by=has_end.then(writer)).drop("wrote")
+    rows = entities.lazy().with_columns(wrote)
+    return rows.with_columns(end_written_by=has_end.then(writer)).drop("wrote").pipe(collected)
 
 
 # --- reasons -----------------------------------------------------------------------------
@@ -346,11 +350,15 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
     may_have_reasons = (pl.col("stored_reason_codes").is_not_null() & has_codes) | pl.col(
         "entity_type"
     ).is_in(_EXPLAINED_TYPES)
-    rows = entities.filter(is_mine & may_have_reasons).with_columns(
-        codes=situations.texts_of("stored_reason_codes")
+    rows = (
+        entities.lazy()
+        .filter(is_mine & may_have_reasons)
+        .with_columns(codes=situations.texts_of("stored_reason_codes"))
     )
-    inferred = _inferred_reasons(rows)
-    reasons = pl.concat([_stored_reasons(rows, inferred), inferred])
+    by_rules = _inferred_reasons(rows)
+    reasons, inferred = collected_all(
+        pl.concat([_stored_reasons(rows, by_rules), by_rules]), by_rules
+    )
     has_any = (is_mine & pl.col("recorded_reasons").is_not_null()).any()
     if reasons.is_empty() and not entities.select(has_any).item():
         return entities
@@ -369,7 +377,7 @@ def add_all_reasons(entities: pl.DataFrame) -> pl.DataFrame:
     return both.sort(_PLACE).drop(_PLACE)
 
 
-def _stored_reasons(rows: pl.DataFrame, inferred: pl.DataFrame) -> pl.DataFrame:
+def _stored_reasons(rows: pl.LazyFrame, inferred: pl.LazyFrame) -> pl.LazyFrame:
     """The stored reason and the rest of the list, where there is more than the stored one."""
     code = pl.col("reason_code")
     has_more = (
@@ -400,9 +408,11 @@ def _stored_reasons(rows: pl.DataFrame, inferred: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
+def _inferred_reasons(rows: pl.LazyFrame) -> pl.LazyFrame:
     """Codes of ADR-0033 that follow from other rows, where a row has no code of its own."""
-    worded = rows.join(_WORDS, on=["entity_type", "raw_status"], how="left", maintain_order="left")
+    worded = rows.join(
+        _WORDS.lazy(), on=["entity_type", "raw_status"], how="left", maintain_order="left"
+    )
     has_no_code = pl.col("reason_code").is_null()
     is_blocked = pl.col("lifecycle") == "blocked"
     plays = worded.filter(entity_type="play", parent_type="show").with_columns(
@@ -419,10 +429,11 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
     others = _named(plays, "play").select(
         *show_key, "other_type", "other_id", "label", "is_bad", waits_for="name"
     )
-    upstream = waiting.filter(is_blocked, has_no_code).pipe(
-        left_joined,
+    upstream = waiting.filter(is_blocked, has_no_code).join(
         others.unique([*show_key, "waits_for"], keep="first", maintain_order=True),
         on=[*show_key, "waits_for"],
+        how="left",
+        maintain_order="left",
     )
     missing = upstream.filter(pl.col("other_id").is_null()).with_columns(label="waits_for")
     needed = waiting.select(*show_key, name="waits_for", is_needed=pl.lit(value=True)).unique()
@@ -494,7 +505,7 @@ def _inferred_reasons(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _named(rows: pl.DataFrame, entity_type: str | pl.Expr) -> pl.DataFrame:
+def _named(rows: pl.LazyFrame, entity_type: str | pl.Expr) -> pl.LazyFrame:
     """Rows with ``other_type``, ``other_id`` and ``label`` (name and status), as a reason needs."""
     named = pl.coalesce("name", "entity_id").str.slice(0, _MAX_CHARS)
     return rows.with_columns(
@@ -504,7 +515,7 @@ def _named(rows: pl.DataFrame, entity_type: str | pl.Expr) -> pl.DataFrame:
     )
 
 
-def _because(rows: pl.DataFrame, dimension: str, code: str, message: str) -> pl.DataFrame:
+def _because(rows: pl.LazyFrame, dimension: str, code: str, message: str) -> pl.LazyFrame:
     """One reason per entity; its evidence is each entity that it is inferred from."""
     piece = pl.struct(
         kind=pl.lit("rule"),
@@ -530,7 +541,7 @@ def _because(rows: pl.DataFrame, dimension: str, code: str, message: str) -> pl.
     )
 
 
-def _as_reasons(reasons: pl.DataFrame) -> pl.DataFrame:
+def _as_reasons(reasons: pl.LazyFrame) -> pl.LazyFrame:
     names = (*_KEY, *schema.RECORDED_REASON)
     return reasons.select(
         pl.col(name).cast(pl.Float64 if name == "confidence" else pl.String) for name in names

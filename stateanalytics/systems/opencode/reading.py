@@ -305,11 +305,10 @@ def _disagreeing_inputs(inputs: pl.DataFrame) -> pl.DataFrame:
     return _counted(words, "input.disagrees", example=pl.col("first"))
 
 
-def executions(cases: Cases) -> pl.DataFrame:
+def executions(cases: Cases) -> pl.LazyFrame:
     """Executions with several ends, or with a success that the content filter stopped."""
-    rows = cases.facts.detail(frames.EXECUTIONS).with_columns(
-        system=pl.lit(NAME), entity_type=pl.lit("execution")
-    )
+    rows = cases.facts.detail(frames.EXECUTIONS).lazy()
+    rows = rows.with_columns(system=pl.lit(NAME), entity_type=pl.lit("execution"))
     blocked = pl.col("is_blocked") & (pl.col("outcome") == "succeeded")
     return pl.concat(
         [
