@@ -95,7 +95,7 @@ def test_completed_is_of_ended_runs_and_names_the_empty_handed(week):
     assert (completed["n"], completed["of"]) == (7, 13)
     # A fan-out among them is no three witnesses: Wilson's would be 0.29 to 0.77.
     assert completed["interval"] == pytest.approx([0.2528, 0.8009], abs=1e-3)
-    assert completed["note"] == "1 of them did not deliver everything they promised"
+    assert completed["note"] == "1 of those completed did not deliver everything they promised"
     assert completed["denominator"] == "runs that ended in the window"
 
 

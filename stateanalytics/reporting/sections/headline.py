@@ -111,6 +111,7 @@ def headline_of(
     ended = rows.filter(is_counted(RUN), ~pl.col("is_open"))
     n_empty = ended.filter(ended_well() & pl.col("delivery").is_in(list(EMPTY_HANDED))).height
     note_runs = say("headline.note_runs", n_ended=ended.height, n_open=n_runs - ended.height)
+    stopped = say("headline.note_timed_out") if ended.height else ""
     note_empty = say("headline.note_completed", n=n_empty) if n_empty else ""
     unresolved = (
         "headline.note_unresolved" if counts["unresolved"].of else "headline.note_none_open"
@@ -118,7 +119,7 @@ def headline_of(
     figures = (
         ("runs", "Runs", "headline.counted_runs", note_runs),
         ("completed", "Completed", "headline.counted_ended", note_empty),
-        ("timed_out", "Timed out", "headline.counted_ended", say("headline.note_timed_out")),
+        ("timed_out", "Timed out", "headline.counted_ended", stopped),
         ("unresolved", "Need attention", "headline.counted_open", say(unresolved)),
     )
     numbers = [
