@@ -12,10 +12,12 @@ import stateanalytics as sa
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
+from stateanalytics.reporting import session as session_pages
 from stateanalytics.reporting.material import clean
 from stateanalytics.reporting.session import session_page
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.reading import texts
+from stateanalytics.systems.history import linked_work
 from stateanalytics.timeline import LANES, TIMELINE, find_entity, note_on_texts, timeline_of
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.lionagi_stores import session, write_store
@@ -96,6 +98,18 @@ def test_what_happened_stands_in_order_with_every_lane():
         "past worker.idle (10 min)",
         "past worker.idle (10 min), idle (1 h), phantom (1 h), stale.agent (6 h)",
     ]
+
+
+def test_the_linked_work_alone_gives_the_page_of_all_facts(demo, monkeypatch):
+    chosen = demo.entities.group_by("entity_type", maintain_order=True).head(2)
+    names = [":".join(row) for row in chosen[["entity_type", "entity_id"]].rows()]
+    some = [session_page(demo, name) for name in names]
+    assert linked_work(demo, chosen["entity_id"][0]).entities.height < demo.entities.height / 2
+    monkeypatch.setattr(session_pages, "linked_work", lambda facts, _: facts)
+    for name, page in zip(names, some, strict=True):
+        whole = session_page(demo, name)
+        assert page.summary == whole.summary
+        assert page.timeline.equals(whole.timeline)
 
 
 def test_what_still_runs_is_silent_up_to_as_of():

@@ -51,7 +51,7 @@ VERDICTS = ("higher", "lower", "no_difference", "not_enough_data")
 _COLUMNS = frame(Compare).dtypes
 _JUDGED = ("q_value", "verdict", "is_reversed")
 _MEASURED = {name: dtype for name, dtype in _COLUMNS.items() if name not in _JUDGED}
-Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.DataFrame, pl.DataFrame]]
+Estimate: TypeAlias = Callable[[pl.DataFrame, list[str], float], tuple[pl.LazyFrame, pl.DataFrame]]
 Estimates: TypeAlias = Callable[[pl.LazyFrame, float], tuple[pl.LazyFrame, pl.LazyFrame]]
 IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
 """Columns: whether a run is in the first of the two groups, and the name of its stratum."""
@@ -443,7 +443,7 @@ def difference(
     key = [STRATUM_NAME, IS_FIRST]
     estimates, influences = estimate(runs, key, until_s)
     sizes = runs.lazy().group_by(key).agg(n_runs=pl.len(), n_units=pl.col("unit").n_unique())
-    cells = _comparable(estimates.lazy().join(sizes, on=key)).pipe(collected)
+    cells = _comparable(estimates.join(sizes, on=key)).pipe(collected)
     kept = runs.filter(pl.col(STRATUM_NAME).is_in(cells[STRATUM_NAME].to_list()))
     row = _group_sizes(kept) | _coverage(runs, cells)
     if cells.is_empty():

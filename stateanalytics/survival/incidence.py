@@ -494,7 +494,7 @@ def _plateau(kept: pl.LazyFrame) -> pl.LazyFrame:
     errors = by_unit.group_by(STRATUM, maintain_order=True).agg(
         error=((pl.col("influence") ** 2).sum() * n / (n - 1)).sqrt()
     )
-    named = estimates.lazy().join(errors, on=STRATUM)
+    named = estimates.join(errors, on=STRATUM)
     return named.select(_GROUP, "error", plateau=1 - pl.col("estimate"))
 
 

@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import polars as pl
 
-from stateanalytics.core.joins import collected_all
+from stateanalytics.core.joins import collected
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.risk_sets import (
     STRATUM,
@@ -385,7 +385,7 @@ def _moves(steps: pl.LazyFrame, spells: pl.LazyFrame, is_late: pl.Expr | None) -
 
 def mean_and_influence(
     spells: pl.DataFrame, cells: list[str], until_s: float
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+) -> tuple[pl.LazyFrame, pl.DataFrame]:
     """Restricted mean duration of each cell, and the influence of each spell on it.
 
     Parameters
@@ -399,7 +399,7 @@ def mean_and_influence(
 
     Returns
     -------
-    estimates : polars.DataFrame, shape (n_cells, n_columns + 3)
+    estimates : polars.LazyFrame, shape (n_cells, n_columns + 3)
         `STRATUM` (the number of the cell), the columns of ``cells``, ``estimate`` in seconds,
         ``is_reached``: the curve is known up to the horizon.
     influences : polars.DataFrame, shape (n_spells, 3)
@@ -417,7 +417,7 @@ def mean_and_influence(
     """
     rows = with_ties(checked_spells(spells, cells, "compare", also=[UNIT]))
     sets = risk_sets(rows, cells)
-    table, estimates = restricted_means(sets.table, until_s)
+    table, estimates = restricted_means(collected(sets.table).lazy(), until_s)
     later_area = pl.col("area").cum_sum(reverse=True).over(STRATUM)
     table = (
         table.with_columns(later=later_area, per_good_end=pl.lit(0.0))
@@ -430,7 +430,7 @@ def mean_and_influence(
 
 def incidence_and_influence(
     spells: pl.DataFrame, cells: list[str], until_s: float
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+) -> tuple[pl.LazyFrame, pl.DataFrame]:
     """Share of each cell with a good end by a duration, and the influence of each spell on it.
 
     Parameters
@@ -442,7 +442,7 @@ def incidence_and_influence(
 
     Returns
     -------
-    estimates, influences : polars.DataFrame
+    estimates, influences : polars.LazyFrame and DataFrame
         As for `mean_and_influence`; the estimate is a share.
 
     Notes
@@ -453,7 +453,7 @@ def incidence_and_influence(
     rows = with_ties(checked_spells(spells, cells, "compare", also=[UNIT, "is_good"]))
     sets = risk_sets(rows, cells, {"n_good": pl.col("is_good") & pl.col("ended")})
     n, d = pl.col("n_at_risk"), pl.col("n_events")
-    table, estimates = good_shares(sets.table, until_s)
+    table, estimates = good_shares(collected(sets.table).lazy(), until_s)
     later_steps = pl.col("step").cum_sum(reverse=True).over(STRATUM) - pl.col("step")
     table = (
         table.with_columns(later=later_steps)
@@ -465,10 +465,8 @@ def incidence_and_influence(
 
 def _estimated(
     estimates: pl.LazyFrame, sets: RiskSets, spells: pl.LazyFrame, table: pl.LazyFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    named = estimates.join(sets.strata, on=STRATUM)
-    frames = collected_all(named, _influences(spells, table))
-    return frames[0], frames[1]
+) -> tuple[pl.LazyFrame, pl.DataFrame]:
+    return estimates.join(sets.strata, on=STRATUM), collected(_influences(spells, table))
 
 
 def restricted_means(table: pl.LazyFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:
