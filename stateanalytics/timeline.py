@@ -114,6 +114,7 @@ def timeline_of(
     runs: pl.DataFrame,
     policy: Policy | None = None,
     n_texts: int | None = 0,
+    whole: Facts | None = None,
 ) -> pl.DataFrame:
     """Everything that is known of one entity's life, in order.
 
@@ -130,6 +131,8 @@ def timeline_of(
         For the limits that silences are held against.
     n_texts : int, optional
         Of how many of its last messages the text is shown; None: of all.
+    whole : Facts, optional
+        The snapshot with the open stores of the texts, where ``facts`` are a part of it.
 
     Returns
     -------
@@ -147,9 +150,9 @@ def timeline_of(
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy),
-        _events(_with_texts(facts, entity, _without_calls(events.lazy(), folded), n_texts)).pipe(
-            collected
-        ),
+        _events(
+            _with_texts(whole or facts, entity, _without_calls(events.lazy(), folded), n_texts)
+        ).pipe(collected),
         folded,
         # Its calls are shown already, with what they were about.
         _relatives(facts.entities.filter(~is_call), entity, states),

@@ -75,12 +75,14 @@ def session_page(
     states, reasons = states_and_reasons(facts, policy=policy)
     rows = rows_of(facts, states=states)
     runs = spells(facts, rows=rows)
-    timeline = timeline_of(facts, entity, states=states, runs=runs, policy=policy, n_texts=n_texts)
+    timeline = timeline_of(
+        facts, entity, states=states, runs=runs, policy=policy, n_texts=n_texts, whole=whole
+    )
     is_entity = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     state = states.filter(is_entity).row(0, named=True)
     why = reasons.filter(is_entity).sort("order")
     bodies = n_texts is None
-    note = "" if n_texts == 0 else note_on_texts(facts, entity, timeline, bodies=bodies)
+    note = "" if n_texts == 0 else note_on_texts(whole, entity, timeline, bodies=bodies)
     plain = {
         "name": entity["name"] or entity["entity_id"],
         "entity_type": entity["entity_type"],

@@ -153,10 +153,10 @@ def of_schedules(entities: pl.DataFrame, details: pl.DataFrame, key: list[str]) 
         last_sign_at=last_sign_at(),
         due_at="next_fire_at",
     )
-    told = {*shown.collect_schema()} - {*key}
+    replaced = {*shown.collect_schema()} - {*key}
     return (
         entities.lazy()
-        .drop(told, strict=False)
+        .drop(replaced, strict=False)
         .join(shown, on=key, how="left", maintain_order="left")
         .with_columns(last_activity_at=pl.coalesce("last_fired_at", "updated_at", "created_at"))
         .drop("last_fired_at")
