@@ -36,7 +36,7 @@ def run(
 
 def beside_the_store(store: Path, history: Path, n_sessions: int, n_runs: int) -> list[Row]:
     """Archiving what was read beside reading it, and reading it from the archive beside that."""
-    with load(store) as snap:
+    with read(store, progress=False) as snap:
         archiving, reading = side_by_side(
             partial(archived_anew, snap, history), partial(load, store), n_runs
         )
@@ -75,7 +75,7 @@ def one_week_of(folder: Path, n_a_week: int, n_weeks: int, n_runs: int) -> Row:
         store.unlink(missing_ok=True)
         now = AS_OF - timedelta(weeks=n_weeks - 1 - week)
         write_store(store, n_a_week, seed=week, as_of=now, days=7, n_messages_per_session=2)
-        with load(store) as snap:
+        with read(store, progress=False) as snap:
             snap.archive(year)
     monday = AS_OF - timedelta(weeks=n_weeks // 2)
     name = f"{monday.isocalendar().year}-W{monday.isocalendar().week:02}"
