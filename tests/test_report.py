@@ -493,5 +493,5 @@ def test_a_code_of_many_rows_and_few_incidents_is_told(invocations, is_told):
         for n, name in enumerate(invocations)
     ]  # fmt: skip
     section = report(facts(rows), sections=["failures"]).summary["failures"]
-    words = f"; run.failed.exception: {len(rows)} failures of "
+    words = f"; run.failed.exception: {len(rows)} runs in "
     assert (words in section["finding"]) is is_told

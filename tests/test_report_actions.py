@@ -215,6 +215,10 @@ def test_the_verdict_says_where_there_is_nothing_to_compare_with(days, verdict):
     ]  # fmt: skip
     made = sa.report(facts(rows), sections=["failures"], shown=False)
     assert made.summary["verdict"] == verdict
+    if verdict and "no run ended" in verdict:
+        changes = [one["change"] for one in made.summary["headline"]["numbers"]]
+        assert {one["words"] for one in changes} == {"No run ended in the earlier window."}
+        assert {one["short"] for one in changes} == {""}
 
 
 def test_what_to_do_is_in_the_order_of_faults_though_the_page_shows_few_clusters():

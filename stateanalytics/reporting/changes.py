@@ -360,7 +360,7 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
     return [
         {
             **number,
-            "change": _as_change(number, before[number["name"]], say("change.none_ended"))
+            "change": _as_change(number, before[number["name"]], say("change.none_before"), "")
             if had_none and number["name"] in before and "limits" not in number
             else _change(number, before[number["name"]], n_unknown, alpha)
             if number["name"] in before
@@ -441,7 +441,7 @@ def _as_change(
         "interval": interval,
         "is_clear": is_clear,
         "words": words,
-        "short": short or (words if now["of"] is None else None),
+        "short": words if short is None and now["of"] is None else short,
     }
 
 

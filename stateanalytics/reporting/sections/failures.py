@@ -100,11 +100,11 @@ def finding_of(
         _incident_counts(failed),
         *_most_expensive(clusters, has_ledger=material.ledger is not None),
     ]
-    widest = max(codes.iter_rows(named=True), key=lambda row: row["n_rows"] - row["n_incidents"])
-    n_rows, n_incidents = widest["n_rows"], widest["n_incidents"]
-    if n_rows >= 2 * n_incidents and n_rows > 2:
-        code = widest["code"] or "no code"
-        parts.append(say("failures.widest", code=code, n_rows=n_rows, n_incidents=n_incidents))
+    pairs = zip(*(codes[name] for name in ("n_sessions", "n_incidents", "code")), strict=True)
+    n_runs, n_incidents, code = max(pairs, key=lambda row: row[0] - row[1])
+    if n_runs >= 2 * n_incidents and n_runs > 2:
+        code = code or "no code"
+        parts.append(say("failures.widest", code=code, n_runs=n_runs, n_incidents=n_incidents))
     if n_gone is not None:
         n_in_state = {**tally(clusters, "state"), "gone": n_gone}
         lives = [
