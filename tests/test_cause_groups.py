@@ -92,12 +92,15 @@ ENDED = "CLI subprocess exited with code 1 and wrote nothing to stderr"
         ("ProviderQuotaError: Claude Code said: API Error: 429 slow down; ", "provider_limit"),
         ("ProviderContextError: Claude Code said: Prompt is too long; ", "context_length"),
         ("ProviderError: Claude Code said: <*>'s safeguards flagged this; ", "content_filter"),
-        ("ValueError: ", "command_failed"),
+        ("ProviderError: Claude Code said: something odd; ", "command_failed"),
+        ("Step failed: ", "command_failed"),
+        ("[RuntimeError] ", "command_failed"),
         ("", "command_failed"),
     ],
 )
 def test_what_a_client_said_is_the_cause_and_not_that_its_process_then_ended(said, group):
     assert grouped(said + ENDED) == group
+    assert grouped("CLI subprocess exited with code 1: 429 rate limit exceeded") == "provider_limit"
 
 
 @pytest.mark.slow

@@ -202,7 +202,7 @@ def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
 
 
 def test_a_wait_for_the_next_prompt_is_no_time_of_work() -> None:
-    """Two turns of a minute, an hour apart; where the end of one is unknown, the whole span."""
+    """Two turns of a minute, an hour apart; where no turn has a time, the whole span."""
     minute = timedelta(minutes=1)
     session = {"entity_id": "s", "session_id": "s", "raw_status": "failed", "cost_usd": 1.0,
                "started_at": AT, "ended_at": AT + 62 * minute}  # fmt: skip
@@ -219,7 +219,11 @@ def test_a_wait_for_the_next_prompt_is_no_time_of_work() -> None:
         return lost, hours
 
     assert times([session, *turns]) == (120.0, 120.0)
-    assert times([session, turns[0], {**turns[1], "ended_at": None}]) == (3720.0, 3720.0)
+    without_end = {**turns[1], "ended_at": None}
+    assert times([session, turns[0], without_end]) == (60.0, 60.0)
+    alive = {**without_end, "last_activity_at": AT + 61 * minute + timedelta(seconds=20)}
+    assert times([session, turns[0], alive]) == (80.0, 80.0)
+    assert times([session, without_end]) == (3720.0, 3720.0)
     assert times([session]) == (3720.0, 3720.0)
     # Turns that overlap do not take longer than their session.
     assert times([session, *({**turn, "ended_at": AT + 62 * minute} for turn in turns)]) == (

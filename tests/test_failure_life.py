@@ -59,6 +59,10 @@ def test_the_past_of_another_source_does_not_make_a_failure_new():
 
     assert chance() < 0.01
     assert chance(source="another") == 1.0
+    # Plays that failed before are a past of their source, too.
+    old = run("p", entity_type="play", reason_message="Old broke", ended=ago(days=70))
+    new = [{**row, "entity_type": "play"} for row in broke("New", 1, 2, 3)]
+    assert lives(old, *new)[named("New")]["new_chance"] < 0.01
 
 
 @pytest.mark.slow

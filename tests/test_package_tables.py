@@ -1,5 +1,6 @@
 """Tables of a package are checked cell by cell when they are loaded."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -87,6 +88,23 @@ def test_no_table_of_the_package_has_a_row_twice():
     for name, n_keys in (("derived_reasons.csv", 1), ("inferred_codes.csv", 2)):
         keys = [tuple(row.values())[:n_keys] for row in table_rows("stateanalytics.state", name)]
         assert len(set(keys)) == len(keys), name
+
+
+WORDS = [
+    ("agent_orchestrator", "reason_codes.csv", "meaning", "ad79665eacd7"),
+    ("claude_code", "situations.csv", "message", "abf07e266789"),
+    ("codex", "situations.csv", "message", "0fcc2f58bce0"),
+    ("opencode", "execution_reasons.csv", "message", "6c4c9fbbc80c"),
+    ("opencode", "mapped_codes.csv", "meaning", "b8c7fa098bc1"),
+]
+
+
+@pytest.mark.parametrize(("system", "file", "column", "digest"), WORDS)
+def test_words_that_become_messages_of_failures_stay(system, file, column, digest):
+    """Ids of clusters and faults are made of them: other words are another failure for owners."""
+    rows = table_rows(f"stateanalytics.systems.{system}", file)
+    words = "\n".join(sorted({row[column] for row in rows}))
+    assert sha256(words.encode()).hexdigest()[:12] == digest
 
 
 @pytest.mark.parametrize("module", [go_sessions, frames, tables])

@@ -138,6 +138,13 @@ def test_open_runs_of_one_request_are_as_many_as_the_number_says():
     assert (said["n"], said["of"]) == (3, 3)
     [action] = made.summary["actions"]
     assert action["what"].endswith("and 2 others")
+    assert "silent for longer" not in action["why"]
+    # Each is judged by its own silence, whichever of a request is shown.
+    for names in ("ab", "ba"):
+        old, alive = rows[0] | {"entity_id": names[0]}, rows[1] | {"entity_id": names[1]}
+        old |= dict.fromkeys(quiet, ago(days=9))
+        [action] = sa.report(facts([old, alive]), shown=False).summary["actions"]
+        assert "1 is silent for longer than this window: stop it." in action["why"]
 
 
 def test_a_failure_that_was_resolved_is_reopened_for_its_owner():
@@ -216,7 +223,8 @@ def test_the_verdict_says_where_there_is_nothing_to_compare_with(days, verdict):
     made = sa.report(facts(rows), sections=["failures"], shown=False)
     assert made.summary["verdict"] == verdict
     if verdict and "no run ended" in verdict:
-        changes = [one["change"] for one in made.summary["headline"]["numbers"]]
+        numbers = made.summary["headline"]["numbers"]
+        changes = [one["change"] for one in numbers if one["name"] != "unresolved"]
         assert {one["words"] for one in changes} == {"No run ended in the earlier window."}
         assert {one["short"] for one in changes} == {""}
 

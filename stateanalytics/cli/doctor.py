@@ -45,7 +45,7 @@ def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> in
     """
     if (sources and not calibrate) or (demo and calibrate):
         raise click.UsageError(
-            "SOURCES and --demo cannot be combined. "
+            "SOURCES need --calibrate N, and --demo takes neither. "
             "Hint: stateanalytics doctor --calibrate 3 state.db, or stateanalytics doctor --demo"
         )
     if demo:

@@ -515,6 +515,7 @@ def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     if (
         request.sources
         and is_place
+        and not is_folder
         and not any(map(os.path.exists, map(expanded, request.sources)))
     ):
         raise click.UsageError(

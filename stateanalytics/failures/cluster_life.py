@@ -217,6 +217,8 @@ def count_lives(
     lives = (
         known.lazy()
         .join(source_histories(ended, seen), on="source", how="left")
+        # A source of which no run ended has failures of other work.
+        .with_columns(known_since=pl.min_horizontal("known_since", failed_at.min().over("source")))
         .group_by(KEY)
         .agg(
             pl.col("cause_group", "fault_id").first(),

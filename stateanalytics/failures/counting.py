@@ -71,13 +71,18 @@ def turn_times(entities: pl.DataFrame) -> pl.LazyFrame:
     Returns
     -------
     polars.LazyFrame
-        `SESSION_KEY`, ``entity_type`` (``session``) and ``turns_s`` (seconds; null where the
-        time of a turn is not known). A session without turns has no row.
+        `SESSION_KEY`, ``entity_type`` (``session``) and ``turns_s`` (seconds; null where no
+        turn has a time). A session without turns has no row.
+
+    Notes
+    -----
+    A turn without an end lasted up to its last sign of life; one without a start adds nothing.
     """
     turns = entities.lazy().filter(pl.col("entity_type") == "turn")
-    total = pl.when(pl.col("run_s").is_not_null().all()).then(pl.col("run_s").sum())
+    alive_s = (pl.col("last_activity_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
+    total = pl.when(pl.col("run_s").is_not_null().any()).then(pl.col("run_s").sum())
     return (
-        turns.select(*SESSION_KEY, _run_s())
+        turns.select(*SESSION_KEY, run_s=pl.coalesce(_run_s(), alive_s.clip(0)))
         .group_by(SESSION_KEY)
         .agg(turns_s=total)
         .with_columns(entity_type=pl.lit("session"))

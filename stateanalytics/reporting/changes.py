@@ -361,13 +361,18 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
         {
             **number,
             "change": _as_change(number, before[number["name"]], say("change.none_before"), "")
-            if had_none and number["name"] in before and "limits" not in number
+            if had_none and number["name"] in before and _is_of_ended(number)
             else _change(number, before[number["name"]], n_unknown, alpha)
             if number["name"] in before
             else _against_past_alone(number, number["limits"]),
         }
         for number in numbers
     ]
+
+
+def _is_of_ended(number: Plain) -> bool:
+    """Whether a number without limits counts runs that ended: open ones need none to compare."""
+    return number["name"] != UNRESOLVED and "limits" not in number
 
 
 def _against_past_alone(now: Plain, limits: Plain) -> Plain:

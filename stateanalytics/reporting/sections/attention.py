@@ -33,7 +33,8 @@ def summarize_attention(material: Material) -> Plain:
     rows = material.counted_rows
     listed_items = _listed(rows, material)
     items = listed_items.filter(pl.col("disposition") == OPEN)
-    plan = _things(items).lazy()
+    span_s = (material.window.until - material.window.since).total_seconds()
+    plan = _things(items, old_s=span_s).lazy()
     things, stopped, still_open, over = collected_each(
         [
             plan.filter(~_IS_STOPPED),
@@ -43,8 +44,6 @@ def summarize_attention(material: Material) -> Plain:
         ]
     )
     by_type = _by_type(rows[["entity_type", "severity"]])
-    span_s = (material.window.until - material.window.since).total_seconds()
-    n_runs, silences = still_open["n_runs"], still_open["silence_s"]
     in_disposition = tally(listed_items, "disposition")
     return {
         "finding": _finding(by_type, items, things),
@@ -54,8 +53,8 @@ def summarize_attention(material: Material) -> Plain:
         "n_things": _n_things(things),
         "open": {
             **_shown(still_open, material),
-            "n_runs": n_runs.sum(),
-            "n_runs_old": sum(n for n, s in zip(n_runs, silences, strict=True) if s and s > span_s),
+            "n_runs": still_open["n_runs"].sum(),
+            "n_runs_old": still_open["n_runs_old"].sum(),
         },
         "ended": _shown(over, material),
         "stopped": _shown(stopped, material),
@@ -72,7 +71,7 @@ def summarize_attention(material: Material) -> Plain:
 
 
 def _n_things(things: pl.DataFrame) -> int:
-    """How many answers are asked for: one for each open run, and for what ended alike."""
+    """How many answers are asked for: one per open run, and per group of ended work."""
     pairs = zip(things["n_runs"], things["is_open"], strict=True)
     return sum(n if is_open else 1 for n, is_open in pairs)
 
@@ -120,23 +119,30 @@ def _by_type(rows: pl.DataFrame) -> list[Plain]:
     ]
 
 
-def _things(items: pl.DataFrame) -> pl.DataFrame:
-    """One row for everything that a single answer clears, shown by its newest session."""
+def _things(items: pl.DataFrame, *, old_s: float = 0.0) -> pl.DataFrame:
+    """One row for everything that a single answer clears, shown by its newest session.
+
+    ``n_runs`` are its open runs, as the number of those that need attention counts them, or 1
+    for what is no run; ``n_runs_old``, those that are silent for longer than ``old_s``.
+    """
     is_no_session = pl.col("entity_type") != "session"
+    is_old, has_no_run = pl.col("silence_s") > old_s, is_no_session.all().over("thing")
     return collected(
         with_action_key(items)
         .lazy()
         .sort(
             "severity",
             is_no_session,
-            *("placed_at", "entity_type", "entity_id", "source"),
-            descending=[False, False, True, False, False, False],
+            *("placed_at", "silence_s", "entity_type", "entity_id", "source"),
+            descending=[False, False, True, False, False, False, False],
             nulls_last=True,
         )
         .with_columns(
             n_alike=pl.len().over("thing"),
-            # As many as the number of open runs that need attention counts; or what is no run.
             n_runs=(~is_no_session).sum().over("thing").clip(1),
+            n_runs_old=pl.when(has_no_run)
+            .then(is_old.cast(pl.UInt32))
+            .otherwise((is_old & ~is_no_session).sum().over("thing")),
             n_causes=pl.struct("source", "cluster").n_unique().over("thing"),
             # What ended together with a session shares its time, which counts one time.
             lost_s=pl.when(pl.col("entity_type") == pl.col("entity_type").first().over("thing"))

@@ -100,8 +100,11 @@ def finding_of(
         _incident_counts(failed),
         *_most_expensive(clusters, has_ledger=material.ledger is not None),
     ]
-    pairs = zip(*(codes[name] for name in ("n_sessions", "n_incidents", "code")), strict=True)
-    n_runs, n_incidents, code = max(pairs, key=lambda row: row[0] - row[1])
+    is_run = failed["entity_type"] == RUN
+    n_of = Counter(failed["code"].filter(is_run))
+    pairs = zip(codes["code"], codes["n_incidents"], strict=True)
+    counts = ((n_of[code], n_incidents, code) for code, n_incidents in pairs)
+    n_runs, n_incidents, code = max(counts, key=lambda row: row[0] - row[1])
     if n_runs >= 2 * n_incidents and n_runs > 2:
         code = code or "no code"
         parts.append(say("failures.widest", code=code, n_runs=n_runs, n_incidents=n_incidents))
