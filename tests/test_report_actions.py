@@ -187,9 +187,9 @@ def test_clusters_of_one_fault_are_one_thing_to_do():
     told["failures"]["faults"][0] |= {"n_incidents": 9, **where}
     found = actions_of(told, "a.db", WEEK)
     assert [one["what"] for one in found] == ["Fix “fault”", "Fix “other”"]
-    assert found[0]["why"].startswith("9 incidents, 1 min lost. All in kind flow")
+    assert found[0]["why"].startswith("2 runs, 1 min lost. All in kind flow")
     told["failures"]["faults"][0] |= {"n_runs": 12}
-    assert actions_of(told, "a.db", WEEK)[0]["why"].startswith("12 runs (9 incidents), 1 min lost")
+    assert actions_of(told, "a.db", WEEK)[0]["why"].startswith("12 runs, 1 min lost")
     assert found[0]["command"].endswith("--show members --cluster f1:a")
     assert (found[0]["cluster_id"], found[0]["who"]) == ("v1:1", "owner: ann")
 
@@ -200,7 +200,7 @@ def test_what_somebody_expects_is_not_counted_among_what_to_do():
             cluster(rank=2, fault_id="f1:a", name="rest")]  # fmt: skip
     [found] = actions_of(summary(rows), "a.db", WEEK)
     assert (found["what"], found["cluster_id"]) == ("Fix “rest”", "v1:1")
-    assert found["why"].startswith("2 incidents")
+    assert found["why"].startswith("2 runs")
     assert found["command"].endswith("--show members --cluster v1:1")
     assert actions_of(summary(rows[:1]), "a.db", WEEK) == []
 
@@ -264,7 +264,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     told["failures"]["codes"] = [{"code": "run.failed.exception", "what_to_do": asked}]
     first, second = actions_of(told, "a.db", WEEK)
     assert first["what"] == "Fix “no … poetry”"
-    assert (first["why"], second["why"]) == ("2 incidents, 1 min lost", "2 incidents")
+    assert (first["why"], second["why"]) == ("2 runs, 1 min lost", "2 runs")
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
     assert both["what"].endswith(" and 1 other")
 

@@ -96,11 +96,11 @@ def test_each_thing_to_do_has_an_owner_or_is_said_to_have_none(week):
     assert week.as_html().count("No owner: ") == 1
 
 
-def test_runs_and_incidents_of_a_fault_stand_together_and_a_note_says_that_rows_share_some(week):
+def test_runs_of_a_fault_are_one_number_and_a_note_says_that_rows_share_incidents(week):
     story, actions = week.summary["story"]["explained"], week.summary["actions"]
     assert "13 “Missing command `poetry` · Bash”" in story
     [fix] = [one["why"] for one in actions if "poetry" in one["what"]]
-    assert fix.startswith("13 runs (11 incidents), ")
+    assert fix.startswith("13 runs, ")
     page = " ".join(week.as_html().split())
     assert page.count("One incident may be in several lines.") == 1
 

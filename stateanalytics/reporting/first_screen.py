@@ -352,10 +352,9 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
         what_to_do = None  # the message is part of this action already
     owner, ticket = cluster["owner"], cluster["ticket"]
     owned = "action.owner_again" if cluster["is_back"] else "action.owner"
-    n_runs, n_incidents = counted["n_runs"], counted["n_incidents"]
-    # What explains the window counts failed runs; the tables below, incidents.
-    incidents = count(n_incidents, "incident")
-    of = f"{count(n_runs, 'run')} ({incidents})" if n_runs > n_incidents else incidents
+    # As what explains the window: an incident may be in several faults.
+    n_runs = counted["n_runs"]
+    of = count(n_runs, "run") if n_runs else count(counted["n_incidents"], "incident")
     lost_in = f"{of}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
