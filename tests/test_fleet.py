@@ -260,8 +260,18 @@ LOST = pl.DataFrame({"source": ["x", "y"], "code": ["archive.not_collected", "sa
             {**{f"s{n}": f"2026-04-0{n}" for n in range(1, 6)},
              **{f"t{n}": "2026-05-26" for n in range(6)}}, LOST[1:],
             "11 sources read; 5 stale: s1 since Wed 1 Apr 2026, s2 since Thu 2 Apr 2026, "
-            "s3 since Fri 3 Apr 2026 and 2 more.",
+            "s3 since Fri 3 Apr 2026, s4 since Sat 4 Apr 2026 and 1 more.",
             id="many",
+        ),
+        pytest.param(
+            {"x/a": "2026-04-01", "y/b": "2026-04-02", "z/b": "2026-05-26"}, LOST[:0],
+            "3 sources read; 2 stale: a since Wed 1 Apr 2026, b since Thu 2 Apr 2026.",
+            id="ends of paths that differ",
+        ),
+        pytest.param(
+            {"x/b": "2026-04-01", "y/b": "2026-04-02", "z": "2026-05-26"}, LOST[:0],
+            "3 sources read; 2 stale: x/b since Wed 1 Apr 2026, y/b since Thu 2 Apr 2026.",
+            id="ends of paths that are the same",
         ),
     ],
 )  # fmt: skip

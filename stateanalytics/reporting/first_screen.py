@@ -410,7 +410,7 @@ def _action(
     }
 
 
-N_STALE_NAMED = 3
+N_STALE_NAMED = 4
 
 
 def coverage_of(
@@ -480,9 +480,13 @@ def _coverage_sentence(
 
 
 def _named(sources: list[Plain]) -> list[str]:
+    """Sources by the last part of their paths, where these differ, with a day each."""
+    ends = {row["source"].rpartition("/")[2] for row in sources}
+    is_short = len(ends) == len(sources)
     names = [
-        say("coverage.source", source=row["source"], day=row["day"])
+        say("coverage.source", source=source, day=row["day"])
         for row in sources[:N_STALE_NAMED]
+        for source in [row["source"].rpartition("/")[2] if is_short else row["source"]]
     ]
     n_more = len(sources) - N_STALE_NAMED
     return [*names, *([f"{number(n_more)} more"] if n_more > 0 else [])]
