@@ -265,12 +265,12 @@ LOST = pl.DataFrame({"source": ["x", "y"], "code": ["archive.not_collected", "sa
         ),
         pytest.param(
             {"x/a": "2026-04-01", "y/b": "2026-04-02", "z/b": "2026-05-26"}, LOST[:0],
-            "3 sources read; 2 stale: a since Wed 1 Apr 2026, b since Thu 2 Apr 2026.",
+            "3 sources read; 2 stale: a since Wed 1 Apr 2026 and b since Thu 2 Apr 2026.",
             id="ends of paths that differ",
         ),
         pytest.param(
             {"x/b": "2026-04-01", "y/b": "2026-04-02", "z": "2026-05-26"}, LOST[:0],
-            "3 sources read; 2 stale: x/b since Wed 1 Apr 2026, y/b since Thu 2 Apr 2026.",
+            "3 sources read; 2 stale: x/b since Wed 1 Apr 2026 and y/b since Thu 2 Apr 2026.",
             id="ends of paths that are the same",
         ),
     ],
