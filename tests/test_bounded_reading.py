@@ -395,7 +395,7 @@ def test_a_damaged_file_is_damaged_in_a_process_of_its_own_too(tmp_path):
     assert json_lines.grows(path)
     with sa.read(tmp_path) as snap:
         [found] = snap.findings.filter(code="file.unreadable")["message"]
-        assert "Zstandard says" in found
+        assert "Zstandard reports" in found
         assert "file.over_bound" not in snap.findings["code"]
 
 

@@ -147,7 +147,9 @@ def test_the_page_says_since_when_it_takes_longer():
     ]
     limits = number["limits"]
     assert limits["verdict"] == "higher" and number["change"]["is_clear"]
-    assert made.summary["verdict"].startswith("Slower: median time to complete 37 min 53 s since ")
+    assert made.summary["verdict"].startswith(
+        "Slower: median time to complete 37 min 53 s overall since "
+    )
     assert "Median time to complete" in made.tripped("regression")[0]
     assert re.fullmatch(r"\d+ of \d+ runs completed", number["counted"])
     low, high = number["interval"]
