@@ -298,7 +298,8 @@ def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_al
     assert over.summary["lead"][0].endswith("normal range 28 to 100 %. No significant change.")
     assert over.summary["story"]["parts"] == []
     assert over.summary["story"]["explained"] == (
-        "Why: 1 of 2 failures had “run.failed.exception_1” and 1 “run.failed.exception_0”."
+        "Why: 1 of 2 failed or timed-out runs had “run.failed.exception_1” and 1 "
+        "“run.failed.exception_0”."
     )
 
 
