@@ -696,6 +696,14 @@ def test_a_source_behind_the_query_or_the_id_is_one_line_that_says_so(
     assert f"Hint: stateanalytics {command} {store} " in err
 
 
+def test_an_id_may_have_a_folder_of_its_name(run, store, tmp_path, monkeypatch):
+    """As a worktree of a run has; the store is a pattern, which is no path that exists."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    code, out, _ = run("show", f"{store[:-1]}?", "a")
+    assert (code, "good" in out) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
