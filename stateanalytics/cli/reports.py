@@ -511,22 +511,17 @@ def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     # folder of its name, as worktrees have.
     path = expanded(entity_id)
     is_folder = Path(path).name == entity_id != os.pardir and os.path.isdir(path)  # noqa: PTH112
-    is_place = os.path.exists(path)  # noqa: PTH110
-    if (
-        request.sources
-        and is_place
-        and not is_folder
-        and not any(map(os.path.exists, map(expanded, request.sources)))
-    ):
-        raise click.UsageError(
-            f"The id comes last, after the sources; found the path {entity_id!r} there. Hint: "
-            f"stateanalytics show {shlex.quote(entity_id)} {shlex.quote(request.sources[0])}"
-        )
-    if is_place and not request.sources and not is_folder:
+    is_place = os.path.exists(path) and not is_folder  # noqa: PTH110
+    if is_place and not request.sources:
         raise click.UsageError(
             f"{entity_id!r} is a source; the id of a run is missing. Hint: "
             f"stateanalytics show {shlex.quote(entity_id)} ID; "
             "`stateanalytics attention --show states` lists ids"
+        )
+    if is_place and not any(map(os.path.exists, map(expanded, request.sources))):
+        raise click.UsageError(
+            f"The id comes last, after the sources; found the path {entity_id!r} there. Hint: "
+            f"stateanalytics show {shlex.quote(entity_id)} {shlex.quote(request.sources[0])}"
         )
     chosen_format(None, output, PAGES)
     with request.opened(is_table=False) as snap:

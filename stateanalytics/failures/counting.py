@@ -46,9 +46,11 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     session_key = pl.concat_str("source", "system", pl.lit("session"), "session_id", separator="|")
     # Filtering by id first leaves few rows for which the keys have to be built.
     ids = pl.concat([failed["entity_id"], failed["session_id"]]).unique().implode()
-    needed = entities.lazy().filter(pl.col("entity_id").is_in(ids))
+    needed, of_sessions = (
+        entities.lazy().filter(pl.col(name).is_in(ids)) for name in ("entity_id", "session_id")
+    )
     priced = (
-        needed.join(turn_times(entities), on=[*SESSION_KEY, "entity_type"], how="left")
+        needed.join(turn_times(of_sessions), on=[*SESSION_KEY, "entity_type"], how="left")
         .select(row_key.alias("unit"), during_turns(_run_s()).alias("run_s"), _tokens(), "cost_usd")
         .unique(subset="unit", keep="first", maintain_order=True)
     )
@@ -65,7 +67,7 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
 SESSION_KEY = ("source", "system", "session_id")
 
 
-def turn_times(entities: pl.DataFrame) -> pl.LazyFrame:
+def turn_times(entities: Rows) -> pl.LazyFrame:
     """How long the turns of each session took together; a wait for the next prompt is no work.
 
     Returns

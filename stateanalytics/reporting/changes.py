@@ -360,9 +360,7 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
     return [
         {
             **number,
-            "change": _as_change(number, before[number["name"]], say("change.none_before"), "")
-            if had_none and number["name"] in before and _is_of_ended(number)
-            else _change(number, before[number["name"]], n_unknown, alpha)
+            "change": _change(number, before[number["name"]], n_unknown, alpha, had_none=had_none)
             if number["name"] in before
             else _against_past_alone(number, number["limits"]),
         }
@@ -370,21 +368,20 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
     ]
 
 
-def _is_of_ended(number: Plain) -> bool:
-    """Whether a number without limits counts runs that ended: open ones need none to compare."""
-    return number["name"] != UNRESOLVED and "limits" not in number
-
-
 def _against_past_alone(now: Plain, limits: Plain) -> Plain:
     is_clear = limits["verdict"] in ("higher", "lower")
     return _as_change(now, None, limits["words"], limits["short"], is_clear=is_clear)
 
 
-def _change(now: Plain, before: Plain, n_unknown: int, alpha: float) -> Plain:
-    if now["name"] == UNRESOLVED and n_unknown:
+def _change(now: Plain, before: Plain, n_unknown: int, alpha: float, *, had_none: bool) -> Plain:
+    is_open = now["name"] == UNRESOLVED
+    if is_open and n_unknown:
         return _as_change(now, None, say("change.unknown_open", n=n_unknown))
-    if now["name"] == UNRESOLVED and not (now["of"] and before["of"]):
-        return _as_change(now, before, say("change.none_open"))
+    # Open runs need none that ended to compare with, and weeks judge without the window before.
+    is_none_before = had_none and not is_open and "limits" not in now
+    if is_none_before or (is_open and not (now["of"] and before["of"])):
+        words = say("change.none_before" if is_none_before else "change.none_open")
+        return _as_change(now, before, words, "" if is_none_before else None)
     if now["of"] is None:
         words, limits = _more_or_less(now["n"], before["n"]), now.get("limits")
         short = limits and say("change.judged", change=words, limits=limits["short"])

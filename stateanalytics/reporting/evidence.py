@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.text import shortened
 from stateanalytics.core.words import how_long
 from stateanalytics.reporting.entities import show_command
 from stateanalytics.reporting.first_screen import N_EXAMPLES
@@ -72,7 +73,10 @@ def _keys(action: Plain, material: Material) -> list[tuple[str, ...]]:
 
 def _example(row: Plain, material: Material, place: str) -> Plain:
     steps = last_steps(material.facts, row, material.calls, n=N_STEPS)
-    lines = [_in_brief(line_of(step)) for step in steps.iter_rows(named=True)]
+    lines = [
+        {**line, "words": shortened(line["words"], LONGEST_STEP)}
+        for line in map(line_of, steps.iter_rows(named=True))
+    ]
     ended = ": ".join(filter(None, (row["raw_status"], row["reason_message"])))
     if row["ended_at"] is not None and ended:
         lines.append({"at": iso(row["ended_at"]), "words": ended})
@@ -83,14 +87,6 @@ def _example(row: Plain, material: Material, place: str) -> Plain:
         "command": show_command(row, place),
         "stop": own.replace("ID", shlex.quote(row["entity_id"])) if own else None,
     }
-
-
-def _in_brief(line: Plain) -> Plain:
-    """A step as long as tells what it was; its command shows all of it."""
-    words = line["words"]
-    return (
-        line if len(words) <= LONGEST_STEP else {**line, "words": f"{words[: LONGEST_STEP - 1]}…"}
-    )
 
 
 def line_of(row: dict[str, Any]) -> Plain:

@@ -481,12 +481,11 @@ def _coverage_sentence(
 
 def _named(sources: list[Plain]) -> list[str]:
     """Sources by the last part of their paths, where these differ, with a day each."""
-    ends = {row["source"].rpartition("/")[2] for row in sources}
-    is_short = len(ends) == len(sources)
+    ends = [row["source"].rpartition("/")[2] for row in sources]
+    shown = ends if len({*ends}) == len(ends) else [row["source"] for row in sources]
     names = [
         say("coverage.source", source=source, day=row["day"])
-        for row in sources[:N_STALE_NAMED]
-        for source in [row["source"].rpartition("/")[2] if is_short else row["source"]]
+        for source, row in zip(shown, sources[:N_STALE_NAMED], strict=False)
     ]
     n_more = len(sources) - N_STALE_NAMED
     return [*names, *([f"{number(n_more)} more"] if n_more > 0 else [])]
