@@ -80,7 +80,9 @@ def test_the_five_numbers_stand_in_their_order_with_what_they_are_of(week):
     assert [*told] == ["runs", "completed", "timed_out", "unresolved", "incidents"]
     assert (told["timed_out"], told["unresolved"]) == ((1, 13), (1, 2))
     assert told["incidents"][0] == 3, "a fan-out is one cause"
-    assert numbers(week)["incidents"]["note"] == "behind 5 failed or timed-out runs"
+    assert numbers(week)["incidents"]["note"] == (
+        "5 failed or timed-out runs; an outage counts once"
+    )
 
 
 def test_runs_are_what_ended_in_the_window_and_what_is_open(week):

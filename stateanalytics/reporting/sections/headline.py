@@ -22,6 +22,7 @@ _COLUMNS = (
 """The few columns that are needed: each filter copies all that it is given."""
 FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
 """Outcomes of failed runs, as the finding names them."""
+_NONE_FAILED = say("headline.note_none_failed")
 
 
 def summarize_headline(material: Material) -> Plain:
@@ -36,7 +37,7 @@ def summarize_headline(material: Material) -> Plain:
         "Incidents",
         counts["incidents"],
         say("headline.counted_incidents"),
-        _note_failed(failed.height),
+        say("headline.note_incidents", n=failed.height) if failed.height else _NONE_FAILED,
     )
     clauses = _clauses(
         material.window.label,
@@ -48,10 +49,6 @@ def summarize_headline(material: Material) -> Plain:
     if material.facts.entities.is_empty():
         clauses = [say("headline.no_data")]
     return {**headline_of(rows, counts, incidents, clauses), "n_causes": n_causes}
-
-
-def _note_failed(n: int) -> str:
-    return say("headline.note_failed", n=n) if n else say("headline.note_none_failed")
 
 
 def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, label: str) -> Plain:
@@ -67,7 +64,7 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
         "Causes of failed runs",
         Count(n_causes),
         say("headline.counted_causes"),
-        _note_failed(failed.height),
+        say("headline.note_failed", n=failed.height) if failed.height else _NONE_FAILED,
     )
     clauses = _clauses(
         label,
