@@ -254,7 +254,7 @@ def test_thresholds_come_last_and_facts_without_a_source_have_no_place():
              "Evidence: 99 invocations."}, {"verdict": "keep"}]  # fmt: skip
     found = actions_of(summary([cluster()], thresholds={"rows": rows}), "", WEEK)
     assert [one["what"] for one in found] == ["Fix “boom”", "Set slow to 2 h, from 1 h"]
-    assert found[1]["why"] == "1 h gives 9.5 false alarms, 2 h 3; saves 40 min"
+    assert found[1]["why"] == "1 h gives 9.5 false alarms, 2 h 3; saves 40 min."
     assert found[0]["command"].startswith("stateanalytics failures --week 2026-W21 --show")
 
 
@@ -264,7 +264,7 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     told["failures"]["codes"] = [{"code": "run.failed.exception", "what_to_do": asked}]
     first, second = actions_of(told, "a.db", WEEK)
     assert first["what"] == "Fix “no … poetry”"
-    assert (first["why"], second["why"]) == ("2 runs, 1 min lost", "2 runs")
+    assert (first["why"], second["why"]) == ("2 runs, 1 min lost.", "2 runs.")
     [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
     assert both["what"].endswith(" and 1 other")
 

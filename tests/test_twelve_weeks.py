@@ -70,7 +70,7 @@ def week(snap):
 def test_the_page_says_how_many_completed_and_what_is_normal_and_then_what_changed(week):
     first = week.summary["lead"][0]
     assert re.match(
-        r"83 of 140 ended runs completed \(59 %\), lowest of 12 weeks but within the "
+        r"83 of 140 ended runs completed \(59 %\), lowest of 12 weeks, perhaps by chance: "
         r"normal range .*\d+ to \d+ %\. (Worse than before|Better than before|Slower|Faster): ",
         first,
     )

@@ -54,6 +54,8 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
     """
     failures = summary.get("failures", {})
     verdict = _verdict(summary)
+    if verdict == say("verdict.none_ended"):
+        lost_before = None
     return {
         "story": story or dict.fromkeys(("explained", "parts", "cost")),
         "verdict": verdict,
@@ -398,7 +400,7 @@ def _action(
     return {
         "rank": rank,
         "what": what,
-        "why": why,
+        "why": why if why.endswith((".", "…")) else f"{why}.",
         "who": who,
         "is_owned": is_owned,
         "command": shown_by,

@@ -376,7 +376,7 @@ def _of_health(evaluation: Evaluation) -> list[Frame]:
         *_SHARED, "kind", "silence_s", "updated_age_s", "age_s", HEALTH, HEALTH_RULE
     )
     add_silence = partial(_add_silence, policy=evaluation.policy)
-    return _explained(_held(evaluation, coded), "health", _HEALTH_CAUSES, add_silence)
+    return _explained_if_any(evaluation, coded, "health", _HEALTH_CAUSES, add_silence)
 
 
 def _coded(rows: Frame, evaluation: Evaluation, axis: str) -> Frame:
@@ -408,7 +408,7 @@ def _of_delivery(evaluation: Evaluation) -> list[Frame]:
     coded = _coded(rows, evaluation, "delivery").select(
         *_SHARED, "n_required_missing", "n_expected", DELIVERY_RULE
     )
-    return _explained(_held(evaluation, coded), "delivery", _DELIVERY_CAUSES, _add_counts)
+    return _explained_if_any(evaluation, coded, "delivery", _DELIVERY_CAUSES, _add_counts)
 
 
 def runaway_code() -> nw.Expr:
@@ -444,6 +444,20 @@ def _of_open_work(evaluation: Evaluation) -> list[Frame]:
         *_explained(retry, "health", ["retry_cause"] * len(RULES)),
         *_explained(counted.filter(~nw.col("code").is_null()), "health", ["runaway"] * len(RULES)),
     ]
+
+
+def _explained_if_any(
+    evaluation: Evaluation,
+    rows: Frame,
+    dimension: str,
+    names: Sequence[str],
+    add_numbers: Callable[[Frame], Frame],
+) -> list[Frame]:
+    """`_explained`, whose plans cost a small store more than its rows do: none for no row."""
+    if not evaluation.adapter.is_eager:
+        return _explained(rows, dimension, names, add_numbers)
+    held = rows.collect()
+    return _explained(held.lazy(), dimension, names, add_numbers) if len(held) else []
 
 
 def _explained(

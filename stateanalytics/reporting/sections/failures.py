@@ -110,8 +110,11 @@ def finding_of(
         parts.append(say("failures.widest", code=code, n_runs=n_runs, n_incidents=n_incidents))
     if n_gone is not None:
         n_in_state = {**tally(clusters, "state"), "gone": n_gone}
+        n_news = clusters.filter("is_news", state="new").height
         lives = [
-            say(f"failures.{state}", n=n)
+            say("failures.new_and_surprising", n=n, n_news=n_news)
+            if state == "new" and 0 < n_news < n
+            else say(f"failures.{state}", n=n)
             for state in ("new", "back", "flapping", "growing", "gone")
             if (n := n_in_state.get(state))
         ]

@@ -155,7 +155,7 @@ def _finding(counted: Plain) -> str:
             n_failed=counted["n_failed"],
             n=counted["n_with_result"],
             share=share(counted["share"]),
-            interval="" if ends is None else f", 95 %: {interval(ends)}",
+            interval="" if ends is None else f", by session {interval(ends)}",
         )
         clauses.append(of_calls)
     kinds = [say(_SENTENCES[name], n=n) for name, n in counted["efforts"].items() if n]
