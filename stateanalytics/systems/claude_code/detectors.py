@@ -44,17 +44,14 @@ def detecting() -> Detecting:
 def detectors() -> tuple[Detector, ...]:
     """The detectors of Claude Code; their words are ``data/detectors.csv``."""
     situation, tool = pl.col("raw_status"), pl.col("open_tool_name")
-    silent = {"measures": "record_age_s", "comparison": ">="}
-    waits = silent | {"scope": situation == "awaiting_model"}
-    called = {"measures": "open_tool_age_s", "scope": situation == "open_tool"}
+    waits, called = ({"scope": situation == word} for word in ("awaiting_model", "open_tool"))
     is_bash = tool == "Bash"
     limit = pl.col("open_tool_timeout_s").fill_null(BASH_S) + BASH_GRACE_S
     bash_limit = f"its own limit, else {how_long(BASH_S)}, and {how_long(BASH_GRACE_S)}"
     return catalogue(
         __package__,
         {
-            "claude_code_stalled": silent
-            | {
+            "claude_code_stalled": {
                 "threshold_s": pl.col("own_patience_s").fill_null(LIMITS["stalled_after_s"]),
                 "scope": situation.is_in(["awaiting_model", "open_tool"]),
                 "limits": f"{how_long(LIMITS['stalled_after_s'])}; a command {bash_limit}; "
@@ -71,7 +68,6 @@ def detectors() -> tuple[Detector, ...]:
             "claude_code_tool": called
             | {"threshold_s": PATIENCE_S, "when": ~is_bash & ~tool.str.starts_with("mcp__")},
             "claude_code_retry_overdue": {
-                "measures": "retry_due_age_s",
                 "threshold_s": LIMITS["retry_grace_s"],
                 "scope": situation == "retrying",
             },
