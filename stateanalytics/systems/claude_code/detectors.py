@@ -9,14 +9,8 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.words import how_long
 from stateanalytics.systems.base import Detecting, today_s_of
-from stateanalytics.systems.claude_code import LIMITS, NAME, frames
-from stateanalytics.systems.claude_code.folding import (
-    BASH_GRACE_S,
-    BASH_S,
-    MCP_PATIENCE_S,
-    OPEN,
-    PATIENCE_S,
-)
+from stateanalytics.systems.claude_code import LIMITS, NAME, folding, frames
+from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, BASH_S, OPEN, PATIENCE_S
 from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.situations import silence_ends_of
 from stateanalytics.systems.threads import features_from, tool_runs
@@ -55,7 +49,7 @@ def detectors() -> tuple[Detector, ...]:
                 "threshold_s": pl.col("own_patience_s").fill_null(LIMITS["stalled_after_s"]),
                 "scope": situation.is_in(["awaiting_model", "open_tool"]),
                 "limits": f"{how_long(LIMITS['stalled_after_s'])}; a command {bash_limit}; "
-                f"a tool of a server {how_long(MCP_PATIENCE_S)}",
+                f"a tool of a server {how_long(folding.MCP_PATIENCE_S)}",
             },
             "claude_code_stream": waits | {"threshold_s": _TODAY_S["claude_code.stream"]},
             "claude_code_subagent": waits

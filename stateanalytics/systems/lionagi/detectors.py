@@ -19,25 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from stateanalytics.core import session_health
 from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import Rows, left_joined
-from stateanalytics.core.session_health import (
-    DEFAULT_STALE_AFTER_S,
-    HEALTH_ORDER,
-    STALENESS_VERSIONS,
-    STALLED_AFTER_S,
-    VERSIONS,
-    classify_session_health_by_age,
-    staleness_by_age,
-)
+from stateanalytics.core.session_health import DEFAULT_STALE_AFTER_S, HEALTH_ORDER
 from stateanalytics.core.vocabulary import words_of
-from stateanalytics.systems.base import (
-    NO_SETTING,
-    Constant,
-    Detecting,
-    constants_from_csv,
-    features_from_csv,
-)
+from stateanalytics.systems import base
 from stateanalytics.systems.detector import Classifier, Detector, Limits, catalogue
 from stateanalytics.systems.lionagi import SYSTEM, audits, frames
 from stateanalytics.systems.lionagi.schedules import (
@@ -51,16 +38,16 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 
-def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
+def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[base.Constant]:
     """The dashboard's slow threshold and the time limit, for each kind of work."""
-    slow, *_ = constants_from_csv(__package__, policy)
+    slow, *_ = base.constants_from_csv(__package__, policy)
     return [
         # The dashboard has one threshold for all kinds of work: advice may ask for one per kind.
         *(
             replace(
                 slow,
                 name=f"slow.{kind}",
-                place=f"{NO_SETTING}: one value for every kind",
+                place=f"{base.NO_SETTING}: one value for every kind",
                 path=(slow.path[-1], kind),
                 kind=kind,
                 policy_field=None,
@@ -77,10 +64,10 @@ def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
 
 def time_limit(
     kind: str, today_s: float | None, *, is_inferred: bool = False, is_mixed: bool = False
-) -> Constant:
+) -> base.Constant:
     """The time limit of a kind of work, which playbooks and command lines set."""
     inferred = "; today's value is inferred because many runs end there"
-    return Constant(
+    return base.Constant(
         f"timeout.{kind}",
         "lionagi",
         "playbook or command line",
@@ -165,15 +152,15 @@ def _column_by(judge: Callable[..., pl.DataFrame], column: str, version: str) ->
     return classify
 
 
-_health_by = partial(_column_by, classify_session_health_by_age, "session_health")
-_stale_by = partial(_column_by, staleness_by_age, "staleness")
+_health_by = partial(_column_by, session_health.classify_session_health_by_age, "session_health")
+_stale_by = partial(_column_by, session_health.staleness_by_age, "staleness")
 
 
 def _limits_by_kind(limits: Limits | None) -> Mapping[str, float] | None:
     """Limits by kind of work; one number holds for every kind."""
     if limits is None or isinstance(limits, Mapping):
         return limits
-    return dict.fromkeys(("default", *STALLED_AFTER_S), limits)
+    return dict.fromkeys(("default", *session_health.STALLED_AFTER_S), limits)
 
 
 def _list_health_0_26(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
@@ -183,12 +170,12 @@ def _list_health_0_26(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
 
 
 def _by_health(version: str, **other: Any) -> dict[str, Any]:
-    limits = {"default": DEFAULT_STALE_AFTER_S, **VERSIONS[version].stale_after_s}
+    limits = {"default": DEFAULT_STALE_AFTER_S, **session_health.VERSIONS[version].stale_after_s}
     return {"threshold_s": limits, "classify": _health_by(version), **other}
 
 
 def _by_staleness(version: str) -> dict[str, Any]:
-    limits = {"default": DEFAULT_STALE_AFTER_S, **STALENESS_VERSIONS[version]}
+    limits = {"default": DEFAULT_STALE_AFTER_S, **session_health.STALENESS_VERSIONS[version]}
     return {"threshold_s": limits, "classify": _stale_by(version), "scope": _is_running}
 
 
@@ -392,10 +379,10 @@ _RELEASES = (
 
 
 @cache
-def detecting() -> Detecting:
+def detecting() -> base.Detecting:
     """The detectors, their releases, and the columns that only they read."""
-    features = features_from_csv(__package__, add_features)
-    return Detecting(detectors=detectors(), releases=_RELEASES, features=features)
+    features = base.features_from_csv(__package__, add_features)
+    return base.Detecting(detectors=detectors(), releases=_RELEASES, features=features)
 
 
 def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
