@@ -16,10 +16,10 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected, pool, total
+from stateanalytics.core.joins import collected, total
 from stateanalytics.core.schema import INTEGER, KEY_COLUMNS, TEXT, Column
 from stateanalytics.core.windows import instant
-from stateanalytics.io.findings import per_entity
+from stateanalytics.io.findings import all_findings, noted_entities
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.situations import evidence
 
@@ -125,23 +125,11 @@ def ambiguous_links(entities: pl.DataFrame) -> pl.DataFrame:
     _, by_place, _ = _candidates(entities)
     ambiguous = by_place.filter("is_ambiguous")
     counts = ambiguous.group_by(_DRIVER).agg(n_rows=pl.len()).sort(_DRIVER)
-    message = pl.format(
-        "{} transcripts have its directory and time, and not all can belong to it", "n_rows"
-    )
-    findings = [
-        per_entity(
-            rows,
-            source,
-            system,
-            "link.ambiguous",
-            severity="info",
-            message=message,
-            column="directory",
-            action="not linked: work of it that they record is counted twice",
-        )
+    findings = (
+        noted_entities(rows, source, system, "link.ambiguous")
         for (source, system), rows in counts.group_by("source", "system", maintain_order=True)
-    ]
-    return pool(findings, schema.FINDINGS)
+    )
+    return all_findings(*findings)
 
 
 def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:

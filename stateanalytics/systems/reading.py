@@ -15,7 +15,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.core.joins import connected_components, pool
+from stateanalytics.core.joins import connected_components
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
     ArgumentError,
@@ -35,7 +35,7 @@ from stateanalytics.io.archive.reading import (
 from stateanalytics.io.as_of import as_utc, wall_clock
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.cache import Cache
-from stateanalytics.io.findings import counted, noted, per_entity
+from stateanalytics.io.findings import all_findings, counted, noted, noted_entities
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.processes import delete_abandoned_now_and_then, is_alive
 from stateanalytics.io.sqlite import Store, open_store
@@ -359,7 +359,7 @@ def read_place(
         opened.pop_all()
     return replace(
         part,
-        findings=pool([part.findings, *odd], schema.FINDINGS),
+        findings=all_findings(part.findings, *odd),
         label=store.label,
         size_bytes=store.size_bytes,
         is_live=store.is_live,
@@ -461,21 +461,16 @@ def _with_unread(part: Parts, place: Place) -> Parts:
     odd = [part.findings, _of_runner_up(place, part.system)]
     if place.system is not None:
         odd.append(findings_of_files(place.path, place.label, place.system, part.opened))
-    return replace(part, findings=pool(odd, schema.FINDINGS))
+    return replace(part, findings=all_findings(*odd))
 
 
 def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
     """A finding where another system could have read some of the same directory."""
     if place.runner_up is None:
         return schema.FINDINGS.empty()
-    return noted(
-        place.label,
-        system,
-        "source.other_system",
-        place.runner_up.title,
-        n_rows=place.runner_up.evidence,
-        example=str(place.runner_up.inputs[0]),
-    )
+    other = place.runner_up
+    more = {"n_rows": other.evidence, "example": str(other.inputs[0])}
+    return noted(place.label, system, "source.other_system", other.title, **more)
 
 
 def _with_words(part: Parts) -> Parts:
@@ -487,22 +482,9 @@ def _with_words(part: Parts) -> Parts:
     unknown = entities.filter(
         pl.col("recorded_lifecycle").is_null() & pl.col("raw_status").is_not_null()
     )
-    finding = per_entity(
-        unknown,
-        part.label,
-        known.name,
-        "status.unknown",
-        "warning",
-        message=pl.format(
-            "'{}' is no status that {} gives a {}", "raw_status", pl.lit(known.title), "entity_type"
-        ),
-        column="raw_status",
-        example=pl.col("raw_status"),
-        action="kept under its own name, counted separately, excluded from rates",
-    )
-    return replace(
-        part, entities=entities, findings=pool([part.findings, finding], schema.FINDINGS)
-    )
+    titled, example = unknown.with_columns(title=pl.lit(known.title)), pl.col("raw_status")
+    finding = noted_entities(titled, part.label, known.name, "status.unknown", example=example)
+    return replace(part, entities=entities, findings=all_findings(part.findings, finding))
 
 
 def _nothing_read(parts: Sequence[Parts]) -> SourceError:
