@@ -71,8 +71,7 @@ def schema_pages():
     """The pages that define tables: what they define cannot be read without them."""
     file = pages.File.of(DEMO.read_bytes())
     schema = repair.read_schema(file)[1]
-    rows = [(leaf.page, cell.at) for leaf in schema.leaves for cell in leaf.cells]
-    return schema.pages.union(*(file.overflow(*row) for row in rows))
+    return schema.pages.union(*map(file.overflow, schema.cells))
 
 
 @pytest.mark.slow
@@ -271,7 +270,7 @@ def test_bad_rows_of_a_page_are_counted(tmp_path):
     octets = two_tables(path, "CREATE TABLE t (id, n)")
     file = pages.File.of(octets)
     leaf = trees.walk(file, repair.read_schema(file)[0][0]).leaves[2]
-    begin = 1024 * (leaf.page - 1) + leaf.cells[1].at
+    begin = 1024 * (leaf.page - 1) + leaf.cells[1].begin
     path.write_bytes(octets[:begin] + b"\xff" * 9 + octets[begin + 9 :])
     losses, tables = salvaged(path)
     assert losses["tables"][0]["n_lost"] == 300 - len(tables["t"]) > 0
@@ -296,7 +295,7 @@ def test_a_long_definition_of_which_the_rest_is_lost_is_named(tmp_path):
     octets = two_tables(path, f"CREATE TABLE t (id, {columns})", row=lambda t, n: (n,) * 91)
     file = pages.File.of(octets)
     schema = repair.read_schema(file)[1]
-    rest = file.overflow(1, schema.leaves[0].cells[0].at)[0]
+    rest = file.overflow(schema.leaves[0].cells[0])[0]
     path.write_bytes(octets[: 1024 * (rest - 1)] + b"\xff" * 1024 + octets[1024 * rest :])
     assert salvage(path, tmp_path / "b.db")["definitions_refused"] == ["t"]
 
@@ -326,7 +325,7 @@ def test_a_few_bad_bytes_in_a_page_lose_a_few_rows_of_it(tmp_path, whole):
     file = pages.File.of(DEMO.read_bytes())
     root = roots_of(DEMO)["messages"]
     leaf = trees.walk(file, trees.Tree("messages", "", root)).leaves[3]
-    path = damaged(tmp_path / "a.db", file.octets, [leaf.page], at=leaf.cells[1].at, n_bytes=9)
+    path = damaged(tmp_path / "a.db", file.octets, [leaf.page], at=leaf.cells[1].begin, n_bytes=9)
     left = salvaged(path)[1]["messages"]
     assert set(whole["messages"]) - set(left) == {leaf.cells[1].rowid}
 

@@ -8,9 +8,8 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import pool
 from stateanalytics.errors import ArgumentError
-from stateanalytics.io.findings import noted, per_entity
+from stateanalytics.io.findings import all_findings, noted, noted_entities
 from stateanalytics.io.parts import Parts
 
 _MOMENTS = ("created_at", "started_at", "ended_at", "updated_at", "last_message_at")
@@ -183,31 +182,17 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
         latest=latest,
         columns=pl.concat_str(late, separator=", ", ignore_nulls=True),
     )
-    return pool(
-        [
-            per_entity(
-                beyond,
-                source,
-                part.system,
-                "time.future",
-                "warning",
-                message=pl.format("{} lies after as-of ({})", "columns", pl.lit(as_of.isoformat())),
-                column=pl.col("columns"),
-                example=pl.col("latest"),
-                action="kept; its age is negative",
-            ),
-            *(
-                noted(
-                    source,
-                    part.system,
-                    "time.future",
-                    name,
-                    as_of.isoformat(),
-                    n_rows=frame.filter(pl.col("at") > limit).height,
-                    table=name,
-                )
-                for name, frame in (("transitions", part.transitions), ("events", part.events))
-            ),
-        ],
-        schema.FINDINGS,
+    return all_findings(
+        noted_entities(
+            *(beyond, source, part.system, "time.future"),
+            message=f"{{columns}} lies after as-of ({as_of.isoformat()})",
+            column=pl.col("columns"),
+            example=pl.col("latest"),
+            action="kept; its age is negative",
+        ),
+        *(
+            noted(source, part.system, "time.future", name, as_of.isoformat(), n_rows=n, table=name)
+            for name in ("transitions", "events")
+            for n in [getattr(part, name).filter(pl.col("at") > limit).height]
+        ),
     )

@@ -236,7 +236,7 @@ def _rows(file: _Copy, leaves: Iterable[int], overflow: set[int]) -> frozenset[i
         if page[0] != LEAF or cells is None or len(cells) != int.from_bytes(page[3:5], "big"):
             raise _NotProvenError
         for cell in cells:
-            following = file.overflow(leaf, cell.at)
+            following = file.overflow(cell)
             if following is None:
                 raise _NotProvenError
             numbers.add(cell.rowid)

@@ -16,6 +16,7 @@ from stateanalytics.core.words import count
 from stateanalytics.io.cells import shown
 from stateanalytics.io.sqlite import Store
 
+_HERE = "stateanalytics.io"
 MAX_ROWS_PER_CODE = 1000
 MAX_EXAMPLE = 200
 
@@ -101,14 +102,14 @@ def noted(
     system: str,
     code: str,
     *values: object,
-    package: str = "stateanalytics.io",
+    package: str = _HERE,
     **more: Any,
 ) -> pl.DataFrame:
     """A finding as of `counted`, with the texts of its code in a package."""
     texts = texts_of(package)[code]
     message = texts.message.format(*values) if values else texts.message
-    same = {"table": texts.table, "column": texts.column, "action": texts.action}
-    return counted(source, system, code, texts.severity, **{"message": message, **same, **more})
+    same = {name: getattr(texts, name) for name in ("severity", "table", "column", "action")}
+    return counted(source, system, code, **{"message": message, **same, **more})
 
 
 def rows_counted(
@@ -206,7 +207,7 @@ def per_entity(
             per_entity(part, name, system, code, max_rows=max_rows, **given)
             for (name,), part in parts.items()
         )
-        return pool([*findings], schema.FINDINGS)
+        return all_findings(*findings)
     key = [*([] if isinstance(source, str) else ["source"]), "entity_type", "entity_id"]
     # The first by name: the list must not depend on the order of rows.
     first = rows.sort(key) if few else rows.bottom_k(max_rows, by=key).sort(key)
@@ -234,7 +235,13 @@ def per_entity(
 
 
 def noted_entities(
-    rows: pl.DataFrame, source: str | pl.Expr, system: str, code: str, *, package: str, **more: Any
+    rows: pl.DataFrame,
+    source: str | pl.Expr,
+    system: str,
+    code: str,
+    *,
+    package: str = _HERE,
+    **more: Any,
 ) -> pl.DataFrame:
     """Findings as of `per_entity`, with the texts of their code in a package.
 
@@ -294,6 +301,11 @@ def folded(findings: pl.DataFrame) -> pl.DataFrame:
             pl.col("example").drop_nulls().first(),
         )
     )
+
+
+def all_findings(*findings: pl.DataFrame) -> pl.DataFrame:
+    """Findings below one another, in the shape of the schema."""
+    return pool(findings, schema.FINDINGS)
 
 
 def _text(value: str | pl.Expr | None) -> pl.Expr:
@@ -370,4 +382,4 @@ def findings_of_store(store: Store, *, system: str) -> pl.DataFrame:
         found("table.not_checked", **late if name == "*" else {"table": name})
         for name in store.unchecked()
     ]
-    return pool([*lost, *names, *unchecked], schema.FINDINGS)
+    return all_findings(*lost, *names, *unchecked)

@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import pool
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io import budget
 from stateanalytics.io.duckdb_rows import DuckDBRows, answer
 from stateanalytics.io.files import decoded_or_none, open_regular, without_halves
-from stateanalytics.io.findings import counted, rows_counted
+from stateanalytics.io.findings import all_findings, counted, rows_counted
 
 if TYPE_CHECKING:
     import duckdb
@@ -565,7 +564,7 @@ def losses(
         example=pl.format("line {}", "line_no"),
         action="excluded",
     )
-    return pool([*files, lines], schema.FINDINGS)
+    return all_findings(*files, lines)
 
 
 def loss_reason(error: OSError) -> tuple[str, str]:

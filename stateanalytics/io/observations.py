@@ -14,14 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Frames, map_frames, unevaluated
-from stateanalytics.core.joins import connected_components, pool
+from stateanalytics.core.joins import connected_components
 from stateanalytics.io.as_of import newest_proven
-from stateanalytics.io.findings import counted, noted
+from stateanalytics.io.findings import all_findings, noted
 from stateanalytics.io.parts import Parts
 
 _IDENTITY = ("entity_type", "entity_id", "created_at")
@@ -94,7 +95,7 @@ def observe_once(
             final = same_as[final]
         labels[parts[i].label] = parts[final].label
     findings += _collisions(remaining)
-    return Observed(tuple(remaining), labels, pool(findings, schema.FINDINGS))
+    return Observed(tuple(remaining), labels, all_findings(*findings))
 
 
 def _without_copies(
@@ -110,15 +111,7 @@ def _without_copies(
         original = first.setdefault((part.system, content), i)
         if original != i:
             copies[i] = original
-            findings.append(
-                _finding(
-                    part,
-                    "source.same_content",
-                    part.entities.height,
-                    f"holds the same as {parts[original].label}",
-                    action="counted once",
-                )
-            )
+            findings.append(_finding(part, "source.same_content", parts[original].label))
     return list(first.values()), copies, findings
 
 
@@ -190,16 +183,9 @@ def _merged(
     latest = group[-1]
     whole = as_last_seen(group, frames)
     n_before = sum(part.entities.height for part in group)
+    example = f"{n_before} rows for {whole.entities.height} entities"
     findings = [
-        _finding(
-            part,
-            "source.same_work",
-            part.entities.height,
-            f"holds work that {latest.label} holds too, as it was later",
-            action="each entity counted once, as last seen; its history is that of both",
-            example=f"{n_before} rows for {whole.entities.height} entities",
-        )
-        for part in group[:-1]
+        _finding(part, "source.same_work", latest.label, example=example) for part in group[:-1]
     ]
     return findings, [*(_emptied(part) for part in group[:-1]), whole]
 
@@ -346,17 +332,5 @@ def _collisions(parts: Iterable[Parts]) -> list[pl.DataFrame]:
     ]
 
 
-def _finding(
-    part: Parts, code: str, n_rows: int, message: str, *, action: str, example: str | None = None
-) -> pl.DataFrame:
-    return counted(
-        part.label,
-        part.system,
-        code,
-        "warning",
-        message,
-        n_rows=n_rows,
-        table="entities",
-        example=example,
-        action=action,
-    )
+def _finding(part: Parts, code: str, other: str, **more: Any) -> pl.DataFrame:
+    return noted(part.label, part.system, code, other, n_rows=part.entities.height, **more)

@@ -460,8 +460,8 @@ def salvage(
     NoRoomError
         If the clean store does not fit into the folder for temporary files.
     """
-    # The work copy, the repaired file and the clean store are there at the same time.
-    folder = _folder_for(path, 3 * size_bytes)
+    # The work copy and the clean store, which may be larger.
+    folder = _folder_for(path, 2 * size_bytes)
     clean = folder.path / "salvaged.db"
     done = subprocess.run(
         isolated("stateanalytics.io.salvage.repair", source, str(clean)),

@@ -28,22 +28,8 @@ from stateanalytics.errors import (
     check_number,
     in_short,
 )
-from stateanalytics.io.archive import compacting
-from stateanalytics.io.archive.manifests import (
-    SCHEMA_VERSION,
-    STATUSES,
-    Attempt,
-    Manifest,
-    drop_old_looks,
-    last_runs,
-    note_attempts,
-    note_looks,
-    package_version,
-    read_looks,
-    runs_by_source,
-    source_key,
-    stale,
-)
+from stateanalytics.io.archive import compacting, manifests
+from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, last_runs, source_key
 from stateanalytics.io.archive.reading import Archived, is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
 from stateanalytics.io.as_of import wall_clock
@@ -162,7 +148,7 @@ class Archiving:
         """
         began, (key, where) = self.clock(), key_and_path
         limits = () if self.budget is None else (self.budget,)
-        words = (self.options, on_error, SCHEMA_VERSION, package_version(), *limits)
+        words = (self.options, on_error, SCHEMA_VERSION, manifests.package_version(), *limits)
         system = "" if last is None else last.system
         files = digest_of_files(files_of(place, system), began, *words)
         if last is not None and files and files == last.files:
@@ -262,17 +248,19 @@ class Archiving:
             return
         now, is_masked = self.clock(), self.options.redacted
         statuses = {key: row["status"].item() for key, row in rows}
-        collected = {key: status for key, status in statuses.items() if status in STATUSES}
+        collected = {
+            key: status for key, status in statuses.items() if status in manifests.STATUSES
+        }
         failed = []
         for key, row in rows:
             if statuses[key] == "failed":
                 texts = [row[name].item() for name in ("source", "message")]
                 label, message = map(masked_text, texts) if is_masked else texts
                 # What to type now is no news for who reads the archive later.
-                failed.append(Attempt(key, label, now, message.partition(_HINT)[0]))
+                failed.append(manifests.Attempt(key, label, now, message.partition(_HINT)[0]))
         try:
-            note_attempts(self.root, failed, [*there, *collected])
-            note_looks(self.root, collected, now)
+            manifests.note_attempts(self.root, failed, [*there, *collected])
+            manifests.note_looks(self.root, collected, now)
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
@@ -285,20 +273,20 @@ class Archiving:
             If the archive cannot be written to.
         """
         try:
-            drop_old_looks(self.root, self.clock())
+            manifests.drop_old_looks(self.root, self.clock())
             compacting.compact(self.root, is_forced=is_all)
         except OSError as error:
             raise no_more_room(self.root, error) from None
 
     def stale(self) -> pl.DataFrame:
         """The sources that were not collected for a week; see `manifests.stale`."""
-        looks, _ = read_looks(self.root)
+        looks, _ = manifests.read_looks(self.root)
         rows = [
             (run.label, max(run.observed_at, looks[key].at) if key in looks else run.observed_at)
             for key, run in last_runs(self.root).items()
         ]
         shape = {"source": schema.TEXT, "looked_at": schema.MOMENT}
-        return stale(pl.DataFrame(rows, schema=shape, orient="row"))
+        return manifests.stale(pl.DataFrame(rows, schema=shape, orient="row"))
 
     def _refuse_inputs(self, inputs: Iterable[Path]) -> None:
         """Refuse an archive that was itself read, or that lies in an input."""
@@ -522,7 +510,7 @@ def compact_archive(archive: str | Path) -> bool:
             'make one: sa.read("state.db").archive("history/")',
             shell="make one: stateanalytics archive state.db --to history/",
         )
-    wrong = [path for each in runs_by_source(root).values() for path in each.wrong]
+    wrong = [path for each in manifests.runs_by_source(root).values() for path in each.wrong]
     if wrong:
         raise ArgumentError(
             f"The archive {str(archive)!r} has {len(wrong):,} runs that cannot be read, "

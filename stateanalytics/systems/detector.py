@@ -331,6 +331,14 @@ class _Listed(NamedTuple):
     clock: str = ""
     version_of: str = ""
     is_default: bool = True
+    measures: tuple[str, ...] = ()
+    comparison: Annotated[str, ("", *COMPARISONS)] = ""
+    threshold_s: float | None = None
+    upper_s: float | None = None
+    listed_s: float | None = None
+    counts_never: bool = False
+    bad: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
 
 
 def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Detector, ...]:
@@ -357,17 +365,12 @@ def catalogue(package: str, rules: Mapping[str, Mapping[str, Any]]) -> tuple[Det
         )
     system = package.rpartition(".")[-1]
     given = [
-        {name: value for name, value in row._asdict().items() if value not in ("", ())}
+        {name: value for name, value in row._asdict().items() if value not in ("", (), None)}
         for row in rows
     ]
+    merged = [{**words, **rules.get(words["name"], {})} for words in given]
     return tuple(
-        catalogued(
-            is_chosen=words.pop("is_default"),
-            **words,
-            **rules.get(words["name"], {}),
-            system=system,
-        )
-        for words in given
+        catalogued(is_chosen=words.pop("is_default"), **words, system=system) for words in merged
     )
 
 

@@ -14,26 +14,16 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected, pool, total
-from stateanalytics.core.schema import (
-    ENTITIES,
-    FINDINGS,
-    INTEGER,
-    KEY_COLUMNS,
-    MOMENT,
-    REAL,
-    TEXT,
-    YES_NO,
-    Column,
-    Frame,
-)
+from stateanalytics.core.joins import collected, total
+from stateanalytics.core.schema import INTEGER, KEY_COLUMNS, TEXT, Column
 from stateanalytics.core.windows import instant
-from stateanalytics.io.findings import per_entity
+from stateanalytics.io.findings import all_findings, noted_entities
 from stateanalytics.systems import all_systems, detail_frames
 from stateanalytics.systems.situations import evidence
 
-LINKS = Frame(
+LINKS = schema.Frame(
     "links",
     "one piece of work that two systems recorded: the session that drove it, and its transcript",
     ("told_source", "told_system", "told_id"),
@@ -43,9 +33,11 @@ LINKS = Frame(
         Column("told_system", TEXT, "the system that wrote the transcript"),
         Column("told_id", TEXT, "entity_id of the transcript's session"),
         Column("linked_by", TEXT, "session_id; directory, with the time; or parent, of a subagent"),
-        Column("confidence", REAL, "that the two are the same work, 0 to 1"),
+        Column("confidence", schema.REAL, "that the two are the same work, 0 to 1"),
         Column(
-            "is_counted_by_driver", YES_NO, "true: the transcript is not counted; else the driver"
+            "is_counted_by_driver",
+            schema.YES_NO,
+            "true: the transcript is not counted; else the driver",
         ),
         Column("evidence", TEXT, "JSON list of evidence references"),
     ),
@@ -133,23 +125,11 @@ def ambiguous_links(entities: pl.DataFrame) -> pl.DataFrame:
     _, by_place, _ = _candidates(entities)
     ambiguous = by_place.filter("is_ambiguous")
     counts = ambiguous.group_by(_DRIVER).agg(n_rows=pl.len()).sort(_DRIVER)
-    message = pl.format(
-        "{} transcripts have its directory and time, and not all can belong to it", "n_rows"
-    )
-    findings = [
-        per_entity(
-            rows,
-            source,
-            system,
-            "link.ambiguous",
-            severity="info",
-            message=message,
-            column="directory",
-            action="not linked: work of it that they record is counted twice",
-        )
+    findings = (
+        noted_entities(rows, source, system, "link.ambiguous")
         for (source, system), rows in counts.group_by("source", "system", maintain_order=True)
-    ]
-    return pool(findings, FINDINGS)
+    )
+    return all_findings(*findings)
 
 
 def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
@@ -161,7 +141,7 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
         pairs = LINKS.empty().hstack([pl.Series("is_ambiguous", [], pl.Boolean)])
         return pairs, pairs, LINKS.empty()
     # Two rows of one key are one session.
-    sessions = ENTITIES.conform(entities.filter(pl.col("entity_type") == "session")).unique(
+    sessions = schema.ENTITIES.conform(entities.filter(pl.col("entity_type") == "session")).unique(
         _DRIVER, keep="first", maintain_order=True
     )
     is_driver = pl.col("system").is_in(drives)
@@ -229,7 +209,7 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
         .drop_nulls("place")
     )
     # A time that is not known rules nothing out.
-    first, last = pl.lit(datetime.min, MOMENT), pl.lit(datetime.max, MOMENT)
+    first, last = pl.lit(datetime.min, schema.MOMENT), pl.lit(datetime.max, schema.MOMENT)
     placed = drivers.drop_nulls("place").with_columns(
         pl.col("begin").fill_null(first), pl.col("until").fill_null(last)
     )
@@ -451,20 +431,20 @@ COUNTS = (
     *("n_input_tokens", "n_cache_read_tokens", "n_cache_write_tokens"),
     *("n_cache_write_1h_tokens", "n_output_tokens"),
 )
-USED = Frame(
+USED = schema.Frame(
     "used_tokens",
     "what one session used of one model at one moment",
     (*(column.name for column in KEY_COLUMNS), "at", "model"),
     (
         *KEY_COLUMNS,
-        Column("at", MOMENT, "when; null: not known"),
+        Column("at", schema.MOMENT, "when; null: not known"),
         Column("model", TEXT, "model id; null: not known"),
         Column("n_input_tokens", INTEGER, "all tokens read, cached ones included", "tokens"),
         Column("n_cache_read_tokens", INTEGER, "of those: from a cache", "tokens"),
         Column("n_cache_write_tokens", INTEGER, "of those: written into a cache", "tokens"),
         Column("n_cache_write_1h_tokens", INTEGER, "of those written: for an hour", "tokens"),
         Column("n_output_tokens", INTEGER, "tokens written, reasoning included", "tokens"),
-        Column("is_cost_recorded", YES_NO, "a recorded cost includes them; null: not known"),
+        Column("is_cost_recorded", schema.YES_NO, "a recorded cost includes them; null: not known"),
     ),
 )
 

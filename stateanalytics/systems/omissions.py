@@ -11,15 +11,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, Past, changed_facts
-from stateanalytics.core.joins import deduplicated, left_join, pool
+from stateanalytics.core.joins import deduplicated, left_join
 from stateanalytics.io.files import legible
-from stateanalytics.io.findings import counted, findings_of_store, noted
+from stateanalytics.io.findings import all_findings, findings_of_store, noted
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
 from stateanalytics.io.sqlite_tables import n_rows, read_table
@@ -54,7 +55,7 @@ def findings_of_database(store: Store, *, system: str) -> pl.DataFrame:
     if tables_of_system is not None:
         tables = tables_of_system()
         findings += [_unread_tables(store, system, tables), _unknown_version(store, system, tables)]
-    return pool(findings, schema.FINDINGS)
+    return all_findings(*findings)
 
 
 def _unread_tables(store: Store, system: str, tables: Tables) -> pl.DataFrame:
@@ -65,22 +66,13 @@ def _unread_tables(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     others = sorted(name for name in store.tables if name not in known and not name.startswith(own))
     named, rest = others[:_MOST_TABLES], others[_MOST_TABLES:]
 
-    def finding(table: str | None, number: int) -> pl.DataFrame:
-        may_be_work = table is not None and _NAMES_OF_WORK.search(table)
-        return counted(
-            store.label,
-            system,
-            "source.table_not_read",
-            "warning" if may_be_work else "info",
-            "rows of a table that is not read" if table else "further tables that are not read",
-            n_rows=number,
-            table=table,
-            action="not read",
-        )
-
-    rows = n_rows(store, named)
-    return pool(
-        [*(finding(name, rows[name]) for name in named), finding(None, len(rest))], schema.FINDINGS
+    found = partial(noted, store.label, system, "source.table_not_read")
+    of_tables = (
+        found(severity="warning" if _NAMES_OF_WORK.search(table) else "info", n_rows=n, table=table)
+        for table, n in n_rows(store, named).items()
+    )
+    return all_findings(
+        *of_tables, found(n_rows=len(rest), message="further tables that are not read")
     )
 
 
@@ -91,15 +83,8 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     table, cell = tables.version
     version = read_table(store, table, {"version": cell})[0]["version"].max()
     is_newer = version is not None and version > tables.newest
-    return noted(
-        store.label,
-        system,
-        "version.unknown",
-        tables.newest,
-        n_rows=int(is_newer),
-        table=table,
-        example=str(version),
-    )
+    more = {"n_rows": int(is_newer), "table": table, "example": str(version)}
+    return noted(store.label, system, "version.unknown", tables.newest, **more)
 
 
 def findings_of_files(
@@ -130,21 +115,13 @@ def findings_of_files(
         n_bytes = sum(_size(file) for file in unread if file.endswith(_RECORDS))
         n_read = sum(map(_size, {os.fspath(file) for file in opened}))
         if n_bytes > n_read:
-            mostly_unread = counted(
-                label,
-                system.name,
-                MOSTLY_UNREAD,
-                "warning",
-                f"most of what lies here is not read: {n_bytes:,} bytes of records, "
-                f"next to {n_read:,} that {system.title} wrote",
-                example=str(path),
-                action="not read; name the directory or the file of its system",
-            )
+            values = (n_bytes, n_read, system.title)
+            mostly_unread = noted(label, system.name, MOSTLY_UNREAD, *values, example=str(path))
     by_kind = [
         noted(label, system.name, "source.files_not_read", n_rows=number, table=kind)
         for kind, number in kinds.items()
     ]
-    return pool([mostly_unread, *by_kind], schema.FINDINGS)
+    return all_findings(mostly_unread, *by_kind)
 
 
 def _unread_files(
@@ -218,7 +195,7 @@ def with_notes(facts: Facts, past: Past) -> Facts:
         What `history.rewound` made of them.
     """
     notes = [_begun_later(facts, past), _not_recorded(facts, past)]
-    findings = pool([past.facts.findings, *notes], schema.FINDINGS)
+    findings = all_findings(past.facts.findings, *notes)
     return changed_facts(past.facts, findings=findings)
 
 
@@ -240,13 +217,11 @@ def _not_recorded(facts: Facts, past: Past) -> pl.DataFrame:
         for column, word in LOST_OF.items()
     ]
     counts = pl.concat(missing).group_by("source", "system", "column", maintain_order=True).len()
-    return pool(
-        [
-            noted(source, system, "time.not_recorded", past.at.isoformat(), n_rows=n, column=column)
-            for source, system, column, n in counts.iter_rows()
-        ],
-        schema.FINDINGS,
+    found = (
+        noted(source, system, "time.not_recorded", past.at.isoformat(), n_rows=n, column=column)
+        for source, system, column, n in counts.iter_rows()
     )
+    return all_findings(*found)
 
 
 def _begun_later(facts: Facts, past: Past) -> pl.DataFrame:
@@ -263,19 +238,9 @@ def _begun_later(facts: Facts, past: Past) -> pl.DataFrame:
         ),
     ]
     key = ("source", "system", "table", "entity_type")
-    counts = pl.concat(later).group_by(key).len().sort(key)
-    return pool(
-        [
-            noted(
-                source,
-                system,
-                "time.after_as_of",
-                past.at.isoformat(),
-                n_rows=n,
-                table=table,
-                entity_type=entity_type,
-            )
-            for source, system, table, entity_type, n in counts.iter_rows()
-        ],
-        schema.FINDINGS,
+    counts = pl.concat(later).group_by(key).len("n_rows").sort(key)
+    found = (
+        noted(row.pop("source"), row.pop("system"), "time.after_as_of", past.at.isoformat(), **row)
+        for row in counts.iter_rows(named=True)
     )
+    return all_findings(*found)

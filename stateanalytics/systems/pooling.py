@@ -31,7 +31,7 @@ from stateanalytics.io.archive.manifests import Look
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.cache import Cache, Entry, digest_of_files
-from stateanalytics.io.findings import noted
+from stateanalytics.io.findings import all_findings, noted
 from stateanalytics.io.observations import Observed, observe_once
 from stateanalytics.io.parts import Digested, Parts, digests
 from stateanalytics.io.processes import state_of_store
@@ -411,13 +411,11 @@ class Pooled:
         is_given, parts = as_of_from == "given", self.observed.parts
         ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
         of_parts = [part.findings for part in parts]
-        findings = pool(
-            [*of_parts, *ahead, *self._named_twice(), self.observed.findings], schema.FINDINGS
-        )
+        findings = all_findings(*of_parts, *ahead, *self._named_twice(), self.observed.findings)
         whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
         facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
         if len({part.system for part in parts}) > 1:
-            with_links = pool([facts.findings, ambiguous_links(facts.entities)], schema.FINDINGS)
+            with_links = all_findings(facts.findings, ambiguous_links(facts.entities))
             facts = changed_facts(facts, findings=with_links)
         return changed_facts(facts, sources=_counted(facts))
 

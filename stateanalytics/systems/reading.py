@@ -15,7 +15,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.core.joins import connected_components, pool
+from stateanalytics.core.joins import connected_components
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
     ArgumentError,
@@ -35,23 +35,16 @@ from stateanalytics.io.archive.reading import (
 from stateanalytics.io.as_of import as_utc, wall_clock
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.cache import Cache
-from stateanalytics.io.findings import counted, noted, per_entity
+from stateanalytics.io.findings import all_findings, counted, noted, noted_entities
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.processes import delete_abandoned_now_and_then, is_alive
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import one_connection
-from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, system_named
+from stateanalytics.systems import BUILT_IN, all_systems, detail_frames, pooling, system_named
 from stateanalytics.systems.base import System
 from stateanalytics.systems.omissions import findings_of_database, findings_of_files
 from stateanalytics.systems.places import Place, find_places, owner_of
-from stateanalytics.systems.pooling import (
-    Memory,
-    Pooled,
-    Reading,
-    remember,
-    remembered,
-    state_of_files,
-)
+from stateanalytics.systems.pooling import Memory
 from stateanalytics.systems.situations import add_axes_of_statuses, has_own_statuses
 
 OnError = Literal["skip", "raise", "salvage"]
@@ -187,7 +180,7 @@ def read_and_keep(
         pooled = before.pooled
         is_same = pooled is not None and not changed and pooled.duplicates == tuple(duplicates)
         if pooled is None or not is_same or len(readings) != len(pooled.readings):
-            pooled = Pooled.of(readings, duplicates)
+            pooled = pooling.Pooled.of(readings, duplicates)
         pooled = pooled.with_readings(readings)
         now = as_utc(clock()) if probe else None
         facts = changed_facts(pooled.at(given, clock, proven=now), named=tuple(map(str, named)))
@@ -237,7 +230,7 @@ def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
     return changed_facts(facts, entities=schema.ENTITIES.conform(entities), as_of_from="clock")
 
 
-def _unchanged(before: Memory, places: Sequence[Place]) -> dict[str, Reading]:
+def _unchanged(before: Memory, places: Sequence[Place]) -> dict[str, pooling.Reading]:
     """The last readings of places that did not change, by label."""
     copies = {} if before.pooled is None else before.pooled.observed.same_as
     known = {place.label: (place, before.readings.get(place.label)) for place in places}
@@ -263,13 +256,13 @@ def _read_places(
     weeks: Weeks | None,
     keep: bool,
     cache: Cache | None,
-) -> Iterator[Reading]:
+) -> Iterator[pooling.Reading]:
     """The readings of places, in their order; neighbours of one system are read together."""
     for read_many, neighbours in groupby(places, _reader_of_many):
         some, began = list(neighbours), wall_clock()
         if isinstance(read_many, Path):
             kept = _read_archived(some, bodies=bodies, on_error=on_error, weeks=weeks)
-            yield from Reading.of_many(some, kept, began)
+            yield from pooling.Reading.of_many(some, kept, began)
             continue
         if read_many is not None:
             paths, labels = [place.path for place in some], [place.label for place in some]
@@ -278,7 +271,7 @@ def _read_places(
                 _with_unread(_with_words(part), place)
                 for part, place in zip(parts, some, strict=True)
             ]
-            yield from Reading.of_many(some, read, began)
+            yield from pooling.Reading.of_many(some, read, began)
             continue
         for place in some:
             known, began = before.readings.get(place.label), wall_clock()
@@ -293,7 +286,7 @@ def _read_places(
                 cache=cache if last is None else None,
             )
             part = part if keep else replace(part, kept=None)
-            yield from Reading.of_many([place], [part], began, known)
+            yield from pooling.Reading.of_many([place], [part], began, known)
 
 
 def _reader_of_many(place: Place) -> Callable[..., Iterator[Parts]] | Path | None:
@@ -366,7 +359,7 @@ def read_place(
         opened.pop_all()
     return replace(
         part,
-        findings=pool([part.findings, *odd], schema.FINDINGS),
+        findings=all_findings(part.findings, *odd),
         label=store.label,
         size_bytes=store.size_bytes,
         is_live=store.is_live,
@@ -405,15 +398,15 @@ def _cached(
     def state_of(inputs: Sequence[Path], opened: Sequence[str] | None = None) -> str | None:
         known = replace(Parts.unread(schema.FINDINGS.empty(), place.label), system=system)
         whole = replace(known, stores=stores, inputs=tuple(inputs))
-        return state_of_files(place, whole, began, of_store, opened)
+        return pooling.state_of_files(place, whole, began, of_store, opened)
 
-    held = remembered(cache, place, system, state_of)
+    held = pooling.remembered(cache, place, system, state_of)
     if held.part is not None:
         return held.part
     part = read(held.kept if kept is None else kept)
     size = part.size_bytes if store is None else store.size_bytes
     whole = replace(part, size_bytes=size)
-    return remember(cache, place, whole, state_of(part.inputs, part.opened))
+    return pooling.remember(cache, place, whole, state_of(part.inputs, part.opened))
 
 
 def _kept_by(known: System, before: Parts | None) -> Any:
@@ -468,21 +461,16 @@ def _with_unread(part: Parts, place: Place) -> Parts:
     odd = [part.findings, _of_runner_up(place, part.system)]
     if place.system is not None:
         odd.append(findings_of_files(place.path, place.label, place.system, part.opened))
-    return replace(part, findings=pool(odd, schema.FINDINGS))
+    return replace(part, findings=all_findings(*odd))
 
 
 def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
     """A finding where another system could have read some of the same directory."""
     if place.runner_up is None:
         return schema.FINDINGS.empty()
-    return noted(
-        place.label,
-        system,
-        "source.other_system",
-        place.runner_up.title,
-        n_rows=place.runner_up.evidence,
-        example=str(place.runner_up.inputs[0]),
-    )
+    other = place.runner_up
+    more = {"n_rows": other.evidence, "example": str(other.inputs[0])}
+    return noted(place.label, system, "source.other_system", other.title, **more)
 
 
 def _with_words(part: Parts) -> Parts:
@@ -494,22 +482,9 @@ def _with_words(part: Parts) -> Parts:
     unknown = entities.filter(
         pl.col("recorded_lifecycle").is_null() & pl.col("raw_status").is_not_null()
     )
-    finding = per_entity(
-        unknown,
-        part.label,
-        known.name,
-        "status.unknown",
-        "warning",
-        message=pl.format(
-            "'{}' is no status that {} gives a {}", "raw_status", pl.lit(known.title), "entity_type"
-        ),
-        column="raw_status",
-        example=pl.col("raw_status"),
-        action="kept under its own name, counted separately, excluded from rates",
-    )
-    return replace(
-        part, entities=entities, findings=pool([part.findings, finding], schema.FINDINGS)
-    )
+    titled, example = unknown.with_columns(title=pl.lit(known.title)), pl.col("raw_status")
+    finding = noted_entities(titled, part.label, known.name, "status.unknown", example=example)
+    return replace(part, entities=entities, findings=all_findings(part.findings, finding))
 
 
 def _nothing_read(parts: Sequence[Parts]) -> SourceError:
@@ -585,8 +560,8 @@ def facts_in_shards(
     for batch in _batches(places, most_rows):
         with spend(Budget()):
             parts = _read_archived(batch, bodies=False, on_error=on_error)
-            readings = Reading.of_many(batch, parts, began)
-        yield Pooled.of(readings, ()).at(given, lambda: began, proven=max(known))
+            readings = pooling.Reading.of_many(batch, parts, began)
+        yield pooling.Pooled.of(readings, ()).at(given, lambda: began, proven=max(known))
 
 
 def _n_rows(source: Archived) -> int:

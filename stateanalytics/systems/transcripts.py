@@ -18,16 +18,14 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, FrameOrFactory
-from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, YES_NO, Frame
 from stateanalytics.io import json_lines
 from stateanalytics.io.budget import Budget, spend, spending
 from stateanalytics.io.cache import digest_of_files
 from stateanalytics.io.files import as_text, legible, open_regular, read_octets, written_ns
-from stateanalytics.io.findings import counted
+from stateanalytics.io.findings import all_findings, counted
 from stateanalytics.io.parsing_process import parsed_apart
 
 _JOINED_ROWS = 10_000
@@ -385,8 +383,8 @@ def findings_on(
     records each row stands for.
     """
     words = {row["code"]: row for row in table_rows(package, "findings.csv")}
-    return pool(
-        [
+    return all_findings(
+        *(
             counted(
                 source,
                 system,
@@ -398,8 +396,7 @@ def findings_on(
             )
             for code, rows in odd.items()
             for texts in [words[code]]
-        ],
-        schema.FINDINGS,
+        )
     )
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -18,13 +19,12 @@ from pathlib import Path
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import pool
 from stateanalytics.core.windows import TICK, minute_of, read_window
 from stateanalytics.errors import ArgumentError, NotAStoreError
 from stateanalytics.io import budget
 from stateanalytics.io.archive import manifests
 from stateanalytics.io.files import read_octets, read_parquet
-from stateanalytics.io.findings import counted, noted
+from stateanalytics.io.findings import all_findings, counted, noted
 from stateanalytics.io.observations import as_last_seen
 from stateanalytics.io.parts import Parts
 
@@ -301,7 +301,7 @@ def _part_of_source(
 ) -> Parts:
     """One source from the rows of its runs."""
     if not source.runs:
-        problems = pool([*_unreadable_manifests(source), *_failed_attempt(source)], schema.FINDINGS)
+        problems = all_findings(*_unreadable_manifests(source), *_failed_attempt(source))
         return Parts.unread(problems.with_columns(source=pl.lit(label)), label)
     latest = source.runs[-1]
     by_run: dict[str, list[_Opened]] = {run.name: [] for run in source.runs}
@@ -332,7 +332,7 @@ def _part_of_source(
         *_shard_problems(source, latest.system, rows),
         *([] if is_whole else [_skipped_weeks(source, latest.system, rows)]),
     ]
-    own = pool(findings, schema.FINDINGS)
+    own = all_findings(*findings)
     return replace(
         whole,
         findings=own if label == source.label else own.with_columns(source=pl.lit(label)),
@@ -560,17 +560,12 @@ def _stacked(pieces: Sequence[_Opened]) -> pl.DataFrame:
 
 def _unreadable_manifests(source: Archived) -> Iterator[pl.DataFrame]:
     system = source.runs[-1].system if source.runs else ""
+    found = partial(noted, source.label, system)
     for path, problem in source.wrong.items():
         if path.parent.name == manifests.LOOKS:
-            yield noted(
-                source.label,
-                system,
-                "archive.look_unreadable",
-                table=manifests.LOOKS,
-                example=path.name,
-            )
-            continue
-        yield noted(source.label, system, "archive.run_unreadable", problem, example=path.name)
+            yield found("archive.look_unreadable", table=manifests.LOOKS, example=path.name)
+        else:
+            yield found("archive.run_unreadable", problem, example=path.name)
 
 
 def _failed_attempt(source: Archived) -> Iterator[pl.DataFrame]:
@@ -582,14 +577,9 @@ def _failed_attempt(source: Archived) -> Iterator[pl.DataFrame]:
     action = "nothing is known of it"
     if last is not None:
         action = f"shown as last seen at {last.observed_at:%Y-%m-%d %H:%M} UTC"
-    yield noted(
-        source.label,
-        "" if last is None else last.system,
-        "archive.not_collected",
-        when,
-        source.attempt.message,
-        action=action,
-    )
+    values = (when, source.attempt.message)
+    system = "" if last is None else last.system
+    yield noted(source.label, system, "archive.not_collected", *values, action=action)
 
 
 def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
@@ -603,22 +593,11 @@ def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
         for before, run in pairs
         if run.observed_at >= before.observed_at and run.proven_at < before.proven_at
     ]
-    if backwards:
-        yield noted(
-            source.label,
-            backwards[-1].system,
-            "archive.clock_went_back",
-            n_rows=len(backwards),
-            example=minute_of(backwards[-1].observed_at),
-        )
-    if older:
-        yield noted(
-            source.label,
-            older[-1].system,
-            "archive.source_went_back",
-            n_rows=len(older),
-            example=minute_of(older[-1].observed_at),
-        )
+    wrong = {"archive.clock_went_back": backwards, "archive.source_went_back": older}
+    for code, runs in wrong.items():
+        for last in runs[-1:]:
+            more = {"n_rows": len(runs), "example": minute_of(last.observed_at)}
+            yield noted(source.label, last.system, code, **more)
 
 
 _SEVERITY = {"archive.frame_unknown": "warning"}
@@ -652,14 +631,8 @@ def _shard_problems(
             action="excluded; all others are read",
         )
     for (frame, column), n_rows in unknown.items():
-        yield noted(
-            source.label,
-            system,
-            "archive.column_unknown",
-            n_rows=n_rows,
-            table=frame,
-            column=column,
-        )
+        more = {"n_rows": n_rows, "table": frame, "column": column}
+        yield noted(source.label, system, "archive.column_unknown", **more)
 
 
 def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl.DataFrame:
@@ -669,17 +642,9 @@ def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl
         sum({shard.sha256: shard.n_bytes for shard in shards}.values())
         for shards in (opened, every)
     )
-    return noted(
-        source.label,
-        system,
-        "archive.some_weeks",
-        n_read,
-        n_all,
-        n_rows=sum(shard.n_rows for shard in opened),
-        example=", ".join(
-            sorted({shard.week for shard in opened if shard.week != manifests.ACROSS})
-        ),
-    )
+    weeks = sorted({shard.week for shard in opened if shard.week != manifests.ACROSS})
+    more = {"n_rows": sum(shard.n_rows for shard in opened), "example": ", ".join(weeks)}
+    return noted(source.label, system, "archive.some_weeks", n_read, n_all, **more)
 
 
 def works_of(sources: Sequence[Archived]) -> list[pl.Series]:

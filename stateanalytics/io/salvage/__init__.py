@@ -2,8 +2,7 @@
 
 `io.sqlite` starts `repair.main` there for a damaged store and ``on_error="salvage"``. Indexes
 are never trusted: only the leaves of tables are followed, each page is checked against the file
-format, and SQLite copies the rows into a clean store, one by one if necessary. What was lost is
-reported, not guessed.
+format, and its rows are written into a clean store. What was lost is reported, not guessed.
 
 Only the standard library may be imported here.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 LEAF, INTERIOR = 13, 5
 INDEX_LEAF, INDEX_INTERIOR = 10, 2
@@ -21,13 +21,14 @@ LEAST, MOST = -(2**63), 2**63 - 1
 """The smallest and largest possible row number."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One row of a leaf: its number, its number of columns, its offset in the page."""
+class Cell(NamedTuple):
+    """One row of a leaf: its number, its columns, and where its octets are."""
 
     rowid: int
     n_columns: int
-    at: int
+    page: int
+    begin: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class File:
         n_cells = 0
         for at in _pointers(page, begin, 8, self.usable):
             n_cells += 1
-            cell = None if at is None else self._cell(page, at)
+            cell = None if at is None else self._cell(number, page, at)
             last = sound[-1].rowid if sound else None
             if cell is None or not low <= cell.rowid <= high or cell.rowid == low != LEAST:
                 continue
@@ -142,66 +143,46 @@ class File:
         # A page of noise with the first octet of a leaf has hardly a sound row.
         return sound if 2 * len(sound) >= n_cells else None
 
-    def _cell(self, page: bytes, at: int) -> Cell | None:
+    def _cell(self, number: int, page: bytes, at: int) -> Cell | None:
         try:
             size, after = _varint(page, at)
             rowid, begin = _signed(page, after)
-            header_size, field = _varint(page, begin)
+            header_size, _ = _varint(page, begin)
             local = self.local_size(size)
-            if header_size > size or begin + local > self.usable:
+            # Of a row that is sound at least the types of its columns are in the page.
+            if header_size > min(size, local) or begin + local > self.usable:
                 return None
-            n_columns, n_bytes = 0, header_size
-            end = begin + header_size
-            if header_size > local:  # not even the types of its columns fit
-                return None
-            while field < end:
-                kind, field = _varint(page, field)
-                n_columns += 1
-                n_bytes += size_of(kind)
+            kinds, end = _kinds(page, begin)
         except IndexError:
             return None
-        sound = field == end and n_bytes == size and n_columns > 0
-        return Cell(rowid, n_columns, at) if sound else None
+        is_sound = end == begin + header_size and header_size + sum(map(size_of, kinds)) == size
+        return Cell(rowid, len(kinds), number, begin, size) if is_sound and kinds else None
 
     def n_cells(self, number: int) -> int:
         """The number of rows in the header of a leaf."""
         begin = 100 if number == 1 else 0
         return int.from_bytes(self.page(number)[begin + 3 : begin + 5], "big")
 
-    def kinds(self, number: int, at: int) -> list[int]:
+    def kinds(self, cell: Cell) -> list[int]:
         """The serial types of a sound row."""
-        page = self.page(number)
-        _, after = _varint(page, at)
-        _, begin = _varint(page, after)
-        header_size, field = _varint(page, begin)
-        kinds = []
-        while field < begin + header_size:
-            kind, field = _varint(page, field)
-            kinds.append(kind)
-        return kinds
+        return _kinds(self.page(cell.page), cell.begin)[0]
 
-    def is_legible(self, number: int, at: int) -> bool:
+    def is_legible(self, cell: Cell) -> bool:
         """Whether the texts of a sound row can be decoded: overwritten ones seldom can."""
-        encoding, payload = self.text_encoding(), self.payload(number, at)
-        if not payload:  # SQLite notices a missing page, but not a chain that is too long
-            return self.overflow(number, at, must_end=False) is None
-        for kind, value in values_of(payload) or ():
-            if kind == TEXT:
-                try:
-                    text = value.decode(encoding)
-                except UnicodeDecodeError:
-                    return False
-                if "\0" in text:
-                    return False
-        return True
+        encoding, payload = self.text_encoding(), self.payload(cell)
+        if not payload:  # a missing page is noticed later, but not a chain that is too long
+            return self.overflow(cell, must_end=False) is None
+        try:
+            texts = (value for kind, value in values_of(payload) or () if kind == TEXT)
+            return all("\0" not in text.decode(encoding) for text in texts)
+        except UnicodeDecodeError:
+            return False
 
-    def values(self, number: int, at: int, n: int) -> list[Value] | None:
+    def values(self, cell: Cell, n: int) -> list[Value] | None:
         """The first values of a sound row; None where its overflow is missing."""
-        page = self.page(number)
-        size, after = _varint(page, at)
-        _, begin = _varint(page, after)
-        local = values_of(page[begin : begin + self.local_size(size)], n)
-        return local or values_of(self.payload(number, at) or b"\x01", n)
+        end = cell.begin + self.local_size(cell.size)
+        local = values_of(self.page(cell.page)[cell.begin : end], n)
+        return local or values_of(self.payload(cell) or b"\x01", n)
 
     def index_entries(
         self, number: int, n_values: int
@@ -252,12 +233,9 @@ class File:
         extra = least + (size - least) % (self.usable - 4)
         return extra if extra <= most else least
 
-    def payload(self, number: int, at: int) -> bytes:
+    def payload(self, cell: Cell) -> bytes:
         """A whole row with its overflow; empty where a page of it is missing."""
-        page = self.page(number)
-        size, after = _varint(page, at)
-        _, begin = _varint(page, after)
-        return self._whole(page, begin, size)
+        return self._whole(self.page(cell.page), cell.begin, cell.size)
 
     def _whole(self, page: bytes, begin: int, size: int, *, is_index: bool = False) -> bytes:
         local = self.local_size(size, is_index=is_index)
@@ -267,13 +245,11 @@ class File:
             octets += self.page(following)[4 : 4 + min(size - len(octets), self.usable - 4)]
         return b"" if overflow is None else bytes(octets)
 
-    def overflow(self, number: int, at: int, *, must_end: bool = True) -> list[int] | None:
+    def overflow(self, cell: Cell, *, must_end: bool = True) -> list[int] | None:
         """The overflow pages of a row; None where these are no complete chain."""
-        page = self.page(number)
-        size, after = _varint(page, at)
-        _, begin = _varint(page, after)
-        local = self.local_size(size)
-        return self._overflow(page, begin + local, size - local, must_end=must_end)
+        local = self.local_size(cell.size)
+        page, n_left = self.page(cell.page), cell.size - local
+        return self._overflow(page, cell.begin + local, n_left, must_end=must_end)
 
     def _overflow(
         self, page: bytes, end: int, n_left: int, *, must_end: bool = True
@@ -307,19 +283,10 @@ def size_of(kind: int) -> int:
     return (0, 1, 2, 3, 4, 6, 8, 8, 0, 0)[kind] if kind < 10 else (kind - 12) // 2
 
 
-def columns_of(payload: bytes, encoding: str) -> list[str | int | None]:
-    """Texts and whole numbers of a row; other values are None."""
-    return plain(values_of(payload) or (), encoding)
-
-
-def plain(values: Iterable[Value], encoding: str) -> list[str | int | None]:
-    """Texts and whole numbers as Python values; others are None."""
+def plain(values: Iterable[Value], encoding: str) -> list[Any]:
+    """Values as Python has them."""
     return [
-        value.decode(encoding, "replace")
-        if kind == TEXT
-        else value
-        if isinstance(value, int) and kind == NUMBER
-        else None
+        value.decode(encoding, "replace") if kind == TEXT else None if kind == NULL else value
         for kind, value in values
     ]
 
@@ -348,6 +315,16 @@ def values_of(payload: bytes, n: int | None = None) -> list[Value] | None:
     return values
 
 
+def _kinds(page: bytes, begin: int) -> tuple[list[int], int]:
+    """The serial types of a row, and the offset after them."""
+    header_size, at = _varint(page, begin)
+    kinds = []
+    while at < begin + header_size:
+        kind, at = _varint(page, at)
+        kinds.append(kind)
+    return kinds, at
+
+
 def _pointers(page: bytes, begin: int, header: int, usable: int) -> Iterator[int | None]:
     """The offset of each cell; None for an offset outside of its page."""
     n_cells = int.from_bytes(page[begin + 3 : begin + 5], "big")
@@ -371,21 +348,3 @@ def _varint(octets: bytes, at: int) -> tuple[int, int]:
 def _signed(octets: bytes, at: int) -> tuple[int, int]:
     value, after = _varint(octets, at)
     return value - 2**64 if value > MOST else value, after
-
-
-def varint(value: int) -> bytes:
-    """A number in the variable-length format of SQLite.
-
-    Examples
-    --------
-    >>> [_varint(varint(n), 0)[0] == n for n in (0, 127, 128, 2**56, 2**63 - 1)]
-    [True, True, True, True, True]
-    """
-    value &= 2**64 - 1
-    if value >= 2**56:
-        head, last = value >> 8, value & 0xFF
-        return bytes([0x80 | head >> 7 * place & 0x7F for place in range(7, -1, -1)] + [last])
-    groups = [value & 0x7F]
-    while value := value >> 7:
-        groups.append(0x80 | value & 0x7F)
-    return bytes(reversed(groups))

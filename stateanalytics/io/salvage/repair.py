@@ -1,13 +1,11 @@
 """The process that salvages a damaged store; it answers with one line of JSON.
 
-It writes a file with only the sound leaves, which SQLite can open, and lets SQLite copy the
-rows into a clean store; ranges of rows that fail are halved until single rows fail.
+It writes the rows of sound leaves into a clean store, one by one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import sys
@@ -16,13 +14,11 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from stateanalytics.io.processes import limit_process
-from stateanalytics.io.salvage.pages import INTERIOR, LEAF, NULL, File, columns_of, plain, varint
+from stateanalytics.io.salvage.pages import NULL, File, plain, values_of
 from stateanalytics.io.salvage.trees import (
     Column,
-    Leaf,
     Owner,
     Tree,
     adopt,
@@ -35,9 +31,8 @@ from stateanalytics.io.salvage.trees import (
 )
 from stateanalytics.io.sqlite_copy import quoted
 
-HEADER = 100
 _SCHEMA_COLUMNS = 5
-_SCHEMA = Owner((Column("NUMERIC", False, False, False, False),) * _SCHEMA_COLUMNS)
+_SCHEMA = Owner((Column(),) * _SCHEMA_COLUMNS)
 _KINDS = ("table", "index", "view", "trigger")
 
 
@@ -57,25 +52,24 @@ def read_schema(file: File) -> tuple[list[Tree], Tree, list[Tree]]:
     if schema.gaps:
         (schema,) = adopt(file, [schema], _but_schema(file))
     trees: list[Tree] = []
-    indexes: dict[str, list[tuple[str, int, str | None]]] = {}
-    for leaf in schema.leaves:
-        for cell in leaf.cells:
-            # The overflow of a long definition may be lost; the columns before it are not.
-            values = file.values(leaf.page, cell.at, _SCHEMA_COLUMNS) or [
-                *(file.values(leaf.page, cell.at, _SCHEMA_COLUMNS - 1) or ()),
-                (NULL, 0),
-            ]
-            row = plain(values, file.text_encoding())
-            if len(row) != _SCHEMA_COLUMNS:
-                continue
-            kind, name, table, root, sql = row
-            if not isinstance(name, str) or not isinstance(root, int) or not root:
-                continue
-            if kind == "table":
-                trees.append(Tree(name, sql if isinstance(sql, str) else "", root))
-            elif kind == "index" and isinstance(table, str):
-                definition = sql if isinstance(sql, str) else None
-                indexes.setdefault(table.lower(), []).append((name, root, definition))
+    indexes: dict[str, list[tuple[str, int, str]]] = {}
+    for cell in schema.cells:
+        # The overflow of a long definition may be lost; the columns before it are not.
+        values = file.values(cell, _SCHEMA_COLUMNS) or [
+            *(file.values(cell, _SCHEMA_COLUMNS - 1) or ()),
+            (NULL, 0),
+        ]
+        row = plain(values, file.text_encoding())
+        if len(row) != _SCHEMA_COLUMNS:
+            continue
+        kind, name, table, root, sql = row
+        if not isinstance(name, str) or not isinstance(root, int) or not root:
+            continue
+        definition = sql if isinstance(sql, str) else ""
+        if kind == "table":
+            trees.append(Tree(name, definition, root))
+        elif kind == "index" and isinstance(table, str):
+            indexes.setdefault(table.lower(), []).append((name, root, definition))
     believed = [tree for tree in trees if _is_definition(tree)]
     recognized = [
         replace(tree, owner=owner_of(file, tree.name, tree.sql, indexes.get(tree.name.lower(), ())))
@@ -89,7 +83,8 @@ def _but_schema(file: File) -> set[int]:
     others = set()
     for page in range(2, file.n_pages + 1):
         cells = file.cells(page)
-        row = columns_of(file.payload(page, cells[0].at) or b"\x01", "utf-8") if cells else []
+        values = file.values(cells[0], _SCHEMA_COLUMNS + 1) if cells else None
+        row = plain(values or (), "utf-8")
         if len(row) != _SCHEMA_COLUMNS or row[0] not in _KINDS:
             others.add(page)
     return others
@@ -100,119 +95,18 @@ def _is_definition(tree: Tree) -> bool:
     if tree.name.startswith("sqlite_"):
         return False
     with closing(sqlite3.connect(":memory:")) as nowhere:
-        selects: list[int] = []
-
-        def watch(action: int, *_: object) -> int:
-            if action == sqlite3.SQLITE_SELECT:
-                selects.append(action)
-                return sqlite3.SQLITE_DENY
-            return sqlite3.SQLITE_OK
-
-        nowhere.set_authorizer(watch)
+        nowhere.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_DENY * (action == sqlite3.SQLITE_SELECT)
+        )
         try:
             nowhere.execute(tree.sql)
         except sqlite3.Error:
             return False
-        return not selects and tree.sql.lstrip()[:12].upper() == "CREATE TABLE"
+    return tree.sql.lstrip()[:12].upper() == "CREATE TABLE"
 
 
-def rebuild(file: File, trees: list[Tree], path: Path) -> None:
-    """Write a copy of the store in which SQLite finds the sound leaves and nothing else.
-
-    Parameters
-    ----------
-    file : File
-        The damaged store.
-    trees : list of Tree
-        Its tables, walked.
-    path : Path
-        Where to write.
-    """
-    octets = bytearray(file.octets[: file.n_pages * file.page_size])
-    roots = []
-    for tree in trees:
-        for leaf in tree.leaves:
-            _write_cells(octets, file, leaf)
-        level = [(leaf.page, leaf.last) for leaf in tree.leaves]
-        while len(level) > 1:
-            level = _level_above(octets, file, level)
-        roots.append(level[0][0] if level else _append(octets, file, _empty_leaf(file.usable)))
-    _write_header(octets, file)
-    path.write_bytes(octets)
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA writable_schema=ON")
-        connection.execute("BEGIN")
-        connection.executemany(
-            "INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql) "
-            "VALUES ('table', ?, ?, ?, ?)",
-            [
-                (tree.name, tree.name, root, tree.sql)
-                for tree, root in zip(trees, roots, strict=True)
-            ],
-        )
-        connection.execute("COMMIT")
-
-
-def _write_cells(octets: bytearray, file: File, leaf: Leaf) -> None:
-    """Make a leaf refer to its sound rows only."""
-    begin = (leaf.page - 1) * file.page_size + (HEADER if leaf.page == 1 else 0)
-    octets[begin + 3 : begin + 5] = len(leaf.cells).to_bytes(2, "big")
-    pointers = b"".join(cell.at.to_bytes(2, "big") for cell in leaf.cells)
-    octets[begin + 8 : begin + 8 + len(pointers)] = pointers
-
-
-def _level_above(
-    octets: bytearray, file: File, level: list[tuple[int, int]]
-) -> list[tuple[int, int]]:
-    """Interior pages above some pages, each given with its largest row number."""
-    # A cell takes at most 4 bytes for the child, 9 for the number and 2 for its pointer.
-    n_children = (file.usable - 12) // 15 + 1
-    above = []
-    for begin in range(0, len(level), n_children):
-        group = level[begin : begin + n_children]
-        cells = [child.to_bytes(4, "big") + varint(last) for child, last in group[:-1]]
-        page, end, pointers = bytearray(file.page_size), file.usable, b""
-        for cell in cells:
-            end -= len(cell)
-            page[end : end + len(cell)] = cell
-            pointers += end.to_bytes(2, "big")
-        page[:12] = (
-            bytes([INTERIOR, 0, 0])
-            + len(cells).to_bytes(2, "big")
-            + (end % 65536).to_bytes(2, "big")
-            + b"\0"
-            + group[-1][0].to_bytes(4, "big")
-        )
-        page[12 : 12 + len(pointers)] = pointers
-        above.append((_append(octets, file, bytes(page)), group[-1][1]))
-    return above
-
-
-def _append(octets: bytearray, file: File, page: bytes) -> int:
-    octets += page.ljust(file.page_size, b"\0")
-    return len(octets) // file.page_size
-
-
-def _empty_leaf(usable: int) -> bytes:
-    return bytes([LEAF, 0, 0, 0, 0]) + (usable % 65536).to_bytes(2, "big") + b"\0"
-
-
-def _write_header(octets: bytearray, file: File) -> None:
-    """A header without write-ahead log, free pages and definitions, with the number of pages."""
-    octets[18:20] = b"\1\1"
-    octets[28:32] = (len(octets) // file.page_size).to_bytes(4, "big")
-    octets[32:40] = bytes(8)
-    octets[52:56] = bytes(4)  # no auto-vacuum: its pages become plain ones
-    octets[64:68] = bytes(4)
-    octets[92:96] = octets[24:28]
-    octets[HEADER : HEADER + 8] = _empty_leaf(file.usable)
-
-
-_LEAVES_AT_ONCE = 256
-
-
-def copy_rows(repaired: Path, clean: Path, trees: Sequence[Tree]) -> dict[str, list[int]]:
-    """Copy every readable row; return the numbers of the others by table.
+def write_rows(file: File, trees: Sequence[Tree], clean: Path) -> dict[str, list[int]]:
+    """Write the rows of some tables into a new store; return the numbers of lost ones.
 
     Notes
     -----
@@ -220,69 +114,35 @@ def copy_rows(repaired: Path, clean: Path, trees: Sequence[Tree]) -> dict[str, l
     kind, and no constraint, index or expression of the damaged one.
     """
     clean.unlink(missing_ok=True)
-    lost: dict[str, list[int]] = {}
-    with closing(sqlite3.connect(repaired)) as damaged:
-        encoding = damaged.execute("PRAGMA encoding").fetchone()[0]
-    with closing(sqlite3.connect(clean, isolation_level=None, uri=True)) as connection:
-        connection.execute(f"PRAGMA encoding='{encoding}'")
-        connection.execute("PRAGMA trusted_schema=OFF")
-        connection.execute("PRAGMA journal_mode=MEMORY")
+    with closing(sqlite3.connect(clean, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode=OFF")
         connection.execute("PRAGMA synchronous=OFF")
-        # Immutable: no content of it can end a transaction of the clean store.
-        uri = f"file:{quote(os.fsencode(repaired))}?immutable=1"
-        connection.execute("ATTACH ? AS damaged", (uri,))
-        connection.execute("PRAGMA damaged.cell_size_check=ON")
-        for tree in trees:
-            lost[tree.name] = _Table(connection, tree.name).copy(tree.leaves)
+        connection.execute("BEGIN")
+        lost = {tree.name: _write(file, tree, connection) for tree in trees}
+        connection.execute("COMMIT")
     return lost
 
 
-class _Table:
-    """One table on its way from the repaired store to the clean one."""
-
-    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
-        self.connection, self.name = connection, quoted(name)
-        described = connection.execute(f"PRAGMA damaged.table_xinfo({self.name})").fetchall()
-        # Virtual generated columns (2) would run the store's own expressions.
-        kept = {row[1]: row[2] for row in described if row[6] in (0, 3)}
-        taken = {column.lower() for column in kept}
-        self.rowid = next(n for n in ("rowid", "_rowid_", "oid", "") if n not in taken)
-        self.columns = ", ".join(quoted(column) for column in kept)
-        declared = ", ".join(f"{quoted(column)} {quoted(kind)}" for column, kind in kept.items())
-        connection.execute(f"CREATE TABLE main.{self.name} ({declared})")
-
-    def copy(self, leaves: Sequence[Leaf]) -> list[int]:
-        """Copy the rows of some leaves; return the numbers of rows that failed."""
-        lost: list[int] = []
-        for begin in range(0, len(leaves), _LEAVES_AT_ONCE):
-            rowids = [
-                cell.rowid
-                for leaf in leaves[begin : begin + _LEAVES_AT_ONCE]
-                for cell in leaf.cells
-            ]
-            lost += self._copy(rowids)
-        return lost
-
-    def _copy(self, rowids: list[int]) -> list[int]:
-        if self._is_copied(rowids[0], rowids[-1]):
-            return []
-        if len(rowids) == 1:
-            return rowids
-        middle = len(rowids) // 2
-        return self._copy(rowids[:middle]) + self._copy(rowids[middle:])
-
-    def _is_copied(self, first: int, last: int) -> bool:
-        names = f"{self.rowid}, {self.columns}"
-        # An index could answer in place of the table, and hide its damage.
-        query = (
-            f"INSERT INTO main.{self.name} ({names}) SELECT {names} FROM damaged.{self.name} "
-            f"NOT INDEXED WHERE {self.rowid} BETWEEN ? AND ?"
-        )
+def _write(file: File, tree: Tree, connection: sqlite3.Connection) -> list[int]:
+    """Write the rows of one table; return the numbers of rows of which a part is missing."""
+    columns, table, encoding = tree.owner.columns, quoted(tree.name), file.text_encoding()
+    declared = ", ".join(f"{quoted(column.name)} {column.declared}" for column in columns)
+    connection.execute(f"CREATE TABLE {table} ({declared})")
+    taken = {column.name.lower() for column in columns}
+    number = next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), "")
+    names = [number, *(quoted(column.name) for column in columns)]
+    lost = []
+    for cell in tree.cells:
         try:
-            self.connection.execute(query, (first, last))  # one statement: all rows or none
-        except (sqlite3.DatabaseError, MemoryError):
-            return False
-        return True
+            row = plain(values_of(file.payload(cell)) or (), encoding)
+            pairs = zip(columns, row, strict=False)  # the last columns may have been added later
+            values = [cell.rowid if column.is_rowid else value for column, value in pairs]
+            into, places = ", ".join(names[: len(row) + 1]), ", ?" * len(row)
+            query = f"INSERT INTO {table} ({into}) VALUES (?{places})"
+            connection.execute(query, [cell.rowid, *values])
+        except (IndexError, OverflowError, MemoryError, sqlite3.Error):
+            lost.append(cell.rowid)
+    return lost
 
 
 CPU_S, CPU_S_PER_GB = 120, 600
@@ -309,6 +169,7 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
     work = target.with_suffix(".work")
     notes = _merged_copy(source, work)
     file = File.of(work.read_bytes())
+    work.unlink()
     if file.page_size < 512 or file.page_size & (file.page_size - 1) or not file.n_pages:
         raise ValueError("its header, which says how it is to be read, is damaged")
     tables, schema, others = read_schema(file)
@@ -319,9 +180,7 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
     if taken is not None:
         taken = taken.union(*(walk(file, tree).pages for tree in others))
     trees = adopt(file, own(file, walked), taken)
-    rebuild(file, trees, work)
-    lost_rows = copy_rows(work, target, trees)
-    work.unlink()
+    lost_rows = write_rows(file, trees, target)
     return {
         "notes": notes,
         "page_size": file.page_size,

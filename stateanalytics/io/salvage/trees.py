@@ -12,6 +12,7 @@ References
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from bisect import bisect_left
 from collections import Counter
@@ -22,17 +23,20 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from stateanalytics.io.salvage.pages import LEAF, LEAST, MOST, NULL, NUMBER, Cell, File, Value
-from stateanalytics.io.sqlite_copy import keeps_text
+from stateanalytics.io.sqlite_copy import keeps_text, quoted
 
 _DENY_FUNCTIONS = {sqlite3.SQLITE_FUNCTION: sqlite3.SQLITE_DENY}
+_LITERAL = re.compile(r"[+-]?[\w.]+|[xX]?'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _N_INDEXES = 3  # per table; each costs time, and two rarely have the same gap
 
 
 class Column(NamedTuple):
-    """The values that are possible in one stored column.
+    """One stored column, and the values that are possible in it.
 
     Attributes
     ----------
+    name, declared : str
+        Its name; its declared type and default, as SQL.
     affinity : str
         TEXT, INTEGER, REAL, BLOB or NUMERIC; in a STRICT table the declared type.
     is_strict, is_required : bool
@@ -43,11 +47,13 @@ class Column(NamedTuple):
         Whether it is another name of the row number, and so not stored itself.
     """
 
-    affinity: str
-    is_strict: bool
-    is_required: bool
-    may_be_absent: bool
-    is_rowid: bool
+    name: str = ""
+    declared: str = ""
+    affinity: str = "NUMERIC"
+    is_strict: bool = False
+    is_required: bool = False
+    may_be_absent: bool = False
+    is_rowid: bool = False
 
     def allows(self, kind: int) -> bool:
         """Whether SQLite stores a value of this serial type in the column."""
@@ -100,17 +106,17 @@ class Owner:
     columns: tuple[Column, ...]
     indexes: tuple[Index, ...] = ()
 
-    def judged(self, file: File, page: int, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], int]:
+    def judged(self, file: File, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], int]:
         """The rows of a leaf that may be of this table, and the number that certainly are.
 
         There are none if the definition or the indexes exclude most rows: then the page is
         another table's, and a row that fits does so by chance.
         """
-        if not any(self._allows(file, page, cell) for cell in (cells[0], cells[-1])):
+        if not any(self._allows(file, cell) for cell in (cells[0], cells[-1])):
             return (), 0  # a quick check, which excludes most tables
-        allowed = [cell for cell in cells if self._allows(file, page, cell)]
-        answers = [self._lists(file, page, cell) for cell in allowed]
-        expected = [self._expects(file, page, cell) for cell in allowed]
+        allowed = [cell for cell in cells if self._allows(file, cell)]
+        answers = [self._lists(file, cell) for cell in allowed]
+        expected = [self._expects(file, cell) for cell in allowed]
         n_listed, n_not = answers.count(True), answers.count(False)
         if 2 * sum(expected) < len(cells) or n_not > n_listed:
             return (), 0
@@ -124,25 +130,25 @@ class Owner:
         """The number of rows by an index; None where no index is complete."""
         return next((len(index.entries) for index in self.indexes if not index.gaps), None)
 
-    def _allows(self, file: File, page: int, cell: Cell) -> bool:
+    def _allows(self, file: File, cell: Cell) -> bool:
         if cell.n_columns > len(self.columns):
             return False
-        kinds = file.kinds(page, cell.at)
+        kinds = file.kinds(cell)
         return (
             all(map(Column.allows, self.columns, kinds))
             and all(column.may_be_absent for column in self.columns[cell.n_columns :])
-            and file.is_legible(page, cell.at)
+            and file.is_legible(cell)
         )
 
-    def _expects(self, file: File, page: int, cell: Cell) -> bool:
-        return all(map(Column.expects, self.columns, file.kinds(page, cell.at)))
+    def _expects(self, file: File, cell: Cell) -> bool:
+        return all(map(Column.expects, self.columns, file.kinds(cell)))
 
-    def _lists(self, file: File, page: int, cell: Cell) -> bool | None:
+    def _lists(self, file: File, cell: Cell) -> bool | None:
         answers = set()
         for index in self.indexes:
             n_needed = max(index.places) + 1
             # A row may have been written before the column was added.
-            row = file.values(page, cell.at, n_needed) if n_needed <= cell.n_columns else None
+            row = file.values(cell, n_needed) if n_needed <= cell.n_columns else None
             if row:
                 number = (NUMBER, cell.rowid)
                 key = (
@@ -152,9 +158,7 @@ class Owner:
         return True if True in answers else False if False in answers else None
 
 
-def owner_of(
-    file: File, name: str, sql: str, indexes: Sequence[tuple[str, int, str | None]]
-) -> Owner:
+def owner_of(file: File, name: str, sql: str, indexes: Sequence[tuple[str, int, str]]) -> Owner:
     """The owner by a definition, without running code in it, and by its indexes.
 
     Parameters
@@ -163,7 +167,7 @@ def owner_of(
         The store.
     name, sql : str
         The table and its definition.
-    indexes : sequence of (str, int, str or None)
+    indexes : sequence of (str, int, str)
         Name, root page and definition of each of its indexes.
     """
     with closing(sqlite3.connect(":memory:")) as nowhere:
@@ -172,9 +176,9 @@ def owner_of(
         nowhere.set_authorizer(lambda action, *_: _DENY_FUNCTIONS.get(action, sqlite3.SQLITE_OK))
         for _, _, definition in indexes:
             with suppress(sqlite3.Error):
-                nowhere.execute(definition or "")
+                nowhere.execute(definition)
         described = nowhere.execute(
-            'SELECT cid, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?) '
+            'SELECT cid, name, type, "notnull", dflt_value, pk FROM pragma_table_xinfo(?) '
             "WHERE hidden <> 2 ORDER BY cid",  # virtual generated columns are not stored
             (name,),
         ).fetchall()
@@ -186,13 +190,15 @@ def owner_of(
     has_key_index = any(origin == "pk" for _, origin, _ in listed)
     columns = tuple(
         Column(
+            name=column,
+            declared=f"{quoted(kind)} {_default(default)}",
             affinity=kind.upper() if is_strict else _affinity(kind),
             is_strict=is_strict,
             is_required=bool(not_null),
             may_be_absent=not key and (default is not None or not not_null),
             is_rowid=bool(key) and not has_key_index,
         )
-        for _, kind, not_null, default, key in described
+        for _, column, kind, not_null, default, key in described
     )
     places = {cid: place for place, (cid, *_) in enumerate(described)}
     roots = {index: root for index, root, _ in indexes}
@@ -206,6 +212,11 @@ def owner_of(
         and all(cid in places and not desc and coll == "BINARY" for cid, desc, coll in keys[index])
     ]
     return Owner(columns, tuple(_read_index(file, *index) for index in usable[:_N_INDEXES]))
+
+
+def _default(value: str | None) -> str:
+    """SQL: the default of a column where it is a literal; no other is that of older rows."""
+    return f"DEFAULT {value}" if value is not None and _LITERAL.fullmatch(value) else ""
 
 
 def _affinity(declared: str) -> str:
@@ -322,6 +333,11 @@ class Tree:
     seen: frozenset[int] = field(default=frozenset(), repr=False)
 
     @property
+    def cells(self) -> Iterator[Cell]:
+        """All of its rows."""
+        return chain.from_iterable(leaf.cells for leaf in self.leaves)
+
+    @property
     def pages(self) -> set[int]:
         """Every page that is known to be of this table."""
         return {*self.seen, *(leaf.page for leaf in self.leaves)}
@@ -388,7 +404,7 @@ def _with_own_indexes(file: File, tree: Tree) -> Owner:
     for index in tree.owner.indexes:
         alone = replace(tree.owner, indexes=(index,))
         leaves = chain(tree.leaves, _leaves(file, tree.pages)) if index.entries else ()
-        if any(alone.judged(file, leaf.page, leaf.cells)[1] for leaf in leaves):
+        if any(alone.judged(file, leaf.cells)[1] for leaf in leaves):
             kept.append(index)
     return replace(tree.owner, indexes=tuple(kept))
 
@@ -396,12 +412,10 @@ def _with_own_indexes(file: File, tree: Tree) -> Owner:
 def _owned(
     file: File, leaf: Leaf, tree: Tree, trees: list[Tree], n_trees: Counter[int]
 ) -> Leaf | None:
-    cells, n_sure = tree.owner.judged(file, leaf.page, leaf.cells)
+    cells, n_sure = tree.owner.judged(file, leaf.cells)
     if cells and (not n_sure or n_trees[leaf.page] > 1):
         others = (other.owner for other in trees if other is not tree)
-        n_sure_elsewhere = max(
-            (owner.judged(file, leaf.page, leaf.cells)[1] for owner in others), default=0
-        )
+        n_sure_elsewhere = max((owner.judged(file, leaf.cells)[1] for owner in others), default=0)
         if n_sure_elsewhere > n_sure or (n_trees[leaf.page] > 1 and n_sure_elsewhere == n_sure):
             return None
     return replace(leaf, cells=cells) if cells else None
@@ -451,7 +465,7 @@ def adopt(file: File, trees: list[Tree], taken: set[int] | None) -> list[Tree]:
     claimed: dict[int, list[Leaf]] = {}
     for leaf in _leaves(file, known):
         fitting = [
-            (place, *tree.owner.judged(file, leaf.page, leaf.cells))
+            (place, *tree.owner.judged(file, leaf.cells))
             for place, tree in enumerate(trees)
             if any(gap.low < leaf.first and leaf.last <= gap.high for gap in tree.gaps)
         ]
@@ -492,7 +506,7 @@ def _leaves(file: File, known: set[int]) -> Iterator[Leaf]:
 
 
 def _is_listed(file: File, leaf: Leaf, trees: list[Tree]) -> bool:
-    return any(tree.owner.judged(file, leaf.page, leaf.cells)[1] for tree in trees)
+    return any(tree.owner.judged(file, leaf.cells)[1] for tree in trees)
 
 
 def _with(tree: Tree, leaves: Iterable[Leaf]) -> Tree:

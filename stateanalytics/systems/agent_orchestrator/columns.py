@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import pool
-from stateanalytics.io.findings import noted
+from stateanalytics.io.findings import all_findings, noted
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
 
 
@@ -224,17 +224,20 @@ def unreadable_times(
         pl.when((text != "") & reader(text).is_null()).then(text).alias(name)
         for name, text in columns.items()
     )
-    findings = [
-        noted(
+    found = (
+        counted(
             label,
-            SYSTEM,
             "time.unreadable",
-            package=__package__,
-            n_rows=texts.len() - texts.null_count(),
+            texts.count(),
             table=table,
             column=texts.name,
             example=str(texts.min()),
         )
         for texts in unreadable.iter_columns()
-    ]
-    return pool(findings, schema.FINDINGS)
+    )
+    return all_findings(*found)
+
+
+def counted(label: str, code: str, n_rows: int, *values: object, **more: Any) -> pl.DataFrame:
+    """One finding on several rows; ``values`` are for the braces of its message."""
+    return noted(label, SYSTEM, code, *values, package=__package__, n_rows=n_rows, **more)

@@ -174,11 +174,9 @@ def agent_orchestrator() -> tuple[Detector, ...]:
         (pl.col("activity") == word).fill_null(value=False) for word in ("waiting_input", "blocked")
     )
     may_be_stuck = ~decided & ~fresh_report & ~waits
-    silent = is_open | {"measures": "activity_age_s"}
-    beyond = silent | {"threshold_s": STUCK_THRESHOLD_S}
+    beyond = is_open | {"threshold_s": STUCK_THRESHOLD_S}
     no_boss = pl.col("kind").ne_missing(pl.lit("orchestrator"))
     watched = {"scope": IS_OPEN & IS_TYPESCRIPT & no_boss, "population": no_boss}
-    reported = {"measures": "report_age_s"}
     merge_wait, web = pl.col("merge_wait_s"), pl.col("web_attention")
     return catalogue(
         __package__,
@@ -188,39 +186,26 @@ def agent_orchestrator() -> tuple[Detector, ...]:
             "ao_process_probe": probed | {"fires": runtime == "exited"},
             "ao_detecting": is_open | {"fires": pl.col("status") == "detecting"},
             "ao_detecting_budget": {
-                "measures": "detecting_age_s",
                 "threshold_s": DETECTING_S,
                 "also": pl.col("detecting_attempts") > 3,
                 "scope": pl.col("detecting_attempts").is_not_null() & IS_OPEN,
             },
             "ao_both_dead": every
             | {"fires": (state == "terminated") & (pl.col("session_reason") == "runtime_lost")},
-            "ao_activity_stale": silent | {"threshold_s": FRESH_S},
-            "ao_activity_idle": silent
+            "ao_activity_stale": is_open | {"threshold_s": FRESH_S},
+            "ao_activity_idle": is_open
             | {"threshold_s": READY_THRESHOLD_S, "when": ~waits & ~blocked},
             "ao_idle_stuck": beyond | {"when": may_be_stuck & ~blocked},
             "ao_blocked_stuck": beyond | {"when": may_be_stuck & blocked},
             "ao_waiting_input": is_open | {"fires": waits},
-            "ao_call_decayed": silent | {"threshold_s": STICKY_S, "when": waits | blocked},
-            "ao_report_ignored": reported
-            | {
+            "ao_call_decayed": is_open | {"threshold_s": STICKY_S, "when": waits | blocked},
+            "ao_report_ignored": {
                 "threshold_s": FRESH_S,
                 "scope": IS_OPEN & IS_TYPESCRIPT & report.is_not_null(),
             },
-            "ao_no_acknowledge": watched
-            | {
-                "measures": "created_age_s",
-                "comparison": ">=",
-                "threshold_s": ACKNOWLEDGE_S,
-                "when": report.is_null(),
-            },
+            "ao_no_acknowledge": watched | {"threshold_s": ACKNOWLEDGE_S, "when": report.is_null()},
             "ao_stale_report": watched
-            | reported
-            | {
-                "comparison": ">=",
-                "threshold_s": STALE_REPORT_S,
-                "when": ~report.is_in(("waiting", "needs_input")),
-            },
+            | {"threshold_s": STALE_REPORT_S, "when": ~report.is_in(("waiting", "needs_input"))},
             "ao_agent_needs_input": watched
             | {"fires": (report == "needs_input").fill_null(value=False)},
             "ao_is_terminal": every
@@ -230,12 +215,7 @@ def agent_orchestrator() -> tuple[Detector, ...]:
                 "label": web,
                 "scope": web.is_not_null(),
             },
-            "ao_merge_cleanup": {
-                "measures": "merge_wait_s",
-                "comparison": ">=",
-                "threshold_s": 300.0,
-                "scope": merge_wait.is_not_null(),
-            },
+            "ao_merge_cleanup": {"threshold_s": 300.0, "scope": merge_wait.is_not_null()},
             "ao_go_no_signal": {
                 "fires": pl.col("status") == "no_signal",
                 "scope": (pl.col("generation") == "G3") & IS_OPEN,

@@ -8,14 +8,13 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, moment, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.as_of import newest_in_company
-from stateanalytics.io.findings import noted, noted_entities
+from stateanalytics.io.findings import all_findings, noted_entities
 from stateanalytics.systems.agent_orchestrator import frames, go_sessions, go_work
+from stateanalytics.systems.agent_orchestrator.columns import counted
 from stateanalytics.systems.agent_orchestrator.logs import KILL_EVENTS
 from stateanalytics.systems.agent_orchestrator.mapping import ACTIVITIES
 from stateanalytics.systems.agent_orchestrator.places import SYSTEM
@@ -40,11 +39,6 @@ def _per_session(
     return noted_entities(rows, label, SYSTEM, code, **more)
 
 
-def _counted(label: str, code: str, n_rows: int, *values: object, **more: Any) -> pl.DataFrame:
-    """One finding on several rows; ``values`` are for the braces of its message."""
-    return noted(label, SYSTEM, code, *values, package=__package__, n_rows=n_rows, **more)
-
-
 def _some(words: pl.Series) -> str:
     """A few of some words: rows have no order."""
     return ", ".join(words.cast(pl.String).unique().drop_nulls().sort().head(5))
@@ -56,7 +50,7 @@ def _in_total(
     """One finding on all rows, with the smallest of the examples: files have no order."""
     examples = rows[example].drop_nulls() if example else pl.Series([], dtype=pl.String)
     smallest = str(examples.min()) if examples.len() else None
-    return _counted(label, code, rows.height, examples.n_unique(), example=smallest)
+    return counted(label, code, rows.height, examples.n_unique(), example=smallest)
 
 
 def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
@@ -90,7 +84,7 @@ def record_findings(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
         _per_session(renamed, label, "id.shared", "path"),
         _in_total(readable.filter(~pl.col("is_current")), label, "record.superseded", "path"),
     ]
-    return pool(findings, schema.FINDINGS)
+    return all_findings(*findings)
 
 
 def _before_creation() -> pl.Expr:
@@ -118,7 +112,7 @@ def log_findings(entries: pl.DataFrame, sessions: pl.DataFrame, label: str) -> p
         _in_total(orphans, label, "event.no_record", "session_id"),
         _in_total(undated, label, "event.no_time", "kind"),
     ]
-    return pool(findings, schema.FINDINGS)
+    return all_findings(*findings)
 
 
 def records(cases: Cases) -> pl.LazyFrame:
@@ -218,16 +212,13 @@ def go_findings(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
         for entity_type, (table, columns) in go_work.WORK_TABLES.items()
     }
     words = _WORDS | work_statuses
-    return pool(
-        [
-            *(_unknown(tables, *place, known, label) for place, known in words.items()),
-            *(_unusable(tables, table, label) for table in _IDENTIFIED),
-            *(_unlinked(tables, place, known, label) for place, known in _LINKS.items()),
-            _unmeasured(tables, label),
-            _usage_incomplete(tables, label),
-            _telemetry_edge(tables, label),
-        ],
-        schema.FINDINGS,
+    return all_findings(
+        *(_unknown(tables, *place, known, label) for place, known in words.items()),
+        *(_unusable(tables, table, label) for table in _IDENTIFIED),
+        *(_unlinked(tables, place, known, label) for place, known in _LINKS.items()),
+        _unmeasured(tables, label),
+        _usage_incomplete(tables, label),
+        _telemetry_edge(tables, label),
     )
 
 
@@ -239,7 +230,7 @@ def _unknown(
     # An empty word is a word that was not set, but it is no state.
     words = words.fill_null("") if (table, column) in _STATES else words.drop_nulls()
     odd = words.filter(~words.is_in(known))
-    return _counted(
+    return counted(
         label, "status.unknown", odd.len(), table=table, column=column, example=_some(odd)
     )
 
@@ -252,7 +243,7 @@ def _unlinked(
     today = go_sessions.canonical_url(column, tables) if column == "pr_url" else pl.col(column)
     named = tables[table].select(today).to_series().drop_nulls()
     lost = named.filter(~named.is_in(tables[known[0]][known[1]].implode()))
-    return _counted(
+    return counted(
         label, "link.missing", lost.len(), known[0], table=table, column=column, example=_some(lost)
     )
 
@@ -262,18 +253,15 @@ def _unmeasured(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
     chats = tables["conversations"].filter(pl.col("usage_cost").is_not_null())
     foreign = chats.filter(pl.col("usage_currency").ne_missing("USD"))["usage_currency"]
     undated = tables["model_usage_events"]["created_at"].null_count()
-    return pool(
-        [
-            _counted(label, "usage.no_time", undated, table="model_usage_events"),
-            _counted(
-                label,
-                "cost.other_currency",
-                foreign.len(),
-                table="conversations",
-                example=_some(foreign),
-            ),
-        ],
-        schema.FINDINGS,
+    return all_findings(
+        counted(label, "usage.no_time", undated, table="model_usage_events"),
+        counted(
+            label,
+            "cost.other_currency",
+            foreign.len(),
+            table="conversations",
+            example=_some(foreign),
+        ),
     )
 
 
@@ -284,7 +272,7 @@ def _unusable(tables: go_sessions.GoTables, table: str, label: str) -> pl.DataFr
     """Finding on rows that have no id, or that of another row."""
     ids = tables[table]["id"]
     n_lost = ids.len() - ids.drop_nulls().n_unique()
-    return _counted(label, "id.unusable", n_lost, table=table)
+    return counted(label, "id.unusable", n_lost, table=table)
 
 
 def _telemetry_edge(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
@@ -292,7 +280,7 @@ def _telemetry_edge(tables: go_sessions.GoTables, label: str) -> pl.DataFrame:
     at = tables["telemetry_event"]["occurred_at"]
     first, last = at.min(), newest_in_company([[at]], [at])
     is_edge = first is not None and last - first >= _TELEMETRY_KEPT - timedelta(days=1)  # type: ignore[operator]
-    return _counted(
+    return counted(
         label,
         "time.retention_edge",
         int(is_edge),

@@ -11,15 +11,16 @@ import polars as pl
 import polars.selectors as cs
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import left_joined, pool
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.cells import Cell, cells_from_csv
-from stateanalytics.io.findings import noted
+from stateanalytics.io.findings import all_findings
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems.agent_orchestrator import mapping
 from stateanalytics.systems.agent_orchestrator.columns import (
+    counted,
     first_true,
     flag,
     json_value,
@@ -91,7 +92,7 @@ def read_go(store: Store) -> GoTables:
         frames[table] = rows.with_columns(filled).with_columns(
             go_moment(pl.col(name)).alias(name) for name in moments
         )
-    return GoTables(frames, pool(findings, schema.FINDINGS))
+    return GoTables(frames, all_findings(*findings))
 
 
 def go_moment(text: pl.Expr) -> pl.Expr:
@@ -110,16 +111,8 @@ def _without_zero_time(text: pl.Expr) -> pl.Expr:
 def _local_clock(texts: pl.Series, label: str, table: str) -> pl.DataFrame:
     """Finding on moments that were written with an offset, which only older builds do."""
     local = texts.filter(texts.str.contains(r" [+-]\d*[1-9]\d*(?: |$)"))
-    return noted(
-        label,
-        SYSTEM,
-        "time.local_clock",
-        package=__package__,
-        n_rows=local.len(),
-        table=table,
-        column=texts.name,
-        example=local.min(),
-    )
+    more = {"table": table, "column": texts.name, "example": local.min()}
+    return counted(label, "time.local_clock", local.len(), **more)
 
 
 def canonical_url(column: str, tables: GoTables) -> pl.Expr:

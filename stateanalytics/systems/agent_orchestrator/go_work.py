@@ -20,6 +20,7 @@ from stateanalytics.core.schema import TURNS
 from stateanalytics.io.cells import INTEGER, TEXT, Cell, Kind
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
+from stateanalytics.systems import tool_calls
 from stateanalytics.systems.agent_orchestrator import frames
 from stateanalytics.systems.agent_orchestrator.columns import json_value
 from stateanalytics.systems.agent_orchestrator.frames import CALLS, WORK
@@ -31,15 +32,6 @@ from stateanalytics.systems.situations import (
     cause_by_words,
     cause_in,
     situations_from_csv,
-)
-from stateanalytics.systems.tool_calls import (
-    MOST_MESSAGE_CHARS,
-    calls_from,
-    ends_of,
-    in_order,
-    inputs_of,
-    phrase_in,
-    results_of,
 )
 
 _SITUATIONS = situations_from_csv(__package__)
@@ -530,7 +522,7 @@ _OUTPUT = f"coalesce(nullif(command_output, ''), {_detail('output')}, {_detail('
 _CELLS = {
     **dict.fromkeys(("id", "kind", "status", "provider_item_id", "created_at", "updated_at"), TEXT),
     "asked": _cell("text", f"CAST({_ASKED} AS TEXT)"),
-    "output": _cell("text", ends_of(f"CAST({_OUTPUT} AS TEXT)")),
+    "output": _cell("text", tool_calls.ends_of(f"CAST({_OUTPUT} AS TEXT)")),
     "error": _cell("text", f"CAST({_detail('error')} AS TEXT)"),
     "own_name": _cell("text", f"coalesce({_detail('providerToolName')}, {_detail('toolName')})"),
     "server": _cell("text", _detail("server")),
@@ -542,7 +534,7 @@ _CELLS = {
 _WORDS = {
     **dict.fromkeys(("turn_id", "role", "origin"), TEXT),
     "sequence": INTEGER,
-    "words": Cell("text", f"substr(trim(text), 1, {MOST_MESSAGE_CHARS})", ("text",)),
+    "words": Cell("text", f"substr(trim(text), 1, {tool_calls.MOST_MESSAGE_CHARS})", ("text",)),
 }
 
 
@@ -564,7 +556,9 @@ def read_calls(store: Store, tables: GoTables) -> pl.DataFrame:
         person refused is stored as completed: the answer belongs to the last call before it.
     """
     rows = read_table(store, _TABLE, _CELLS, system=SYSTEM)[0]
-    rows = rows.hstack([*inputs_of(rows["asked"]), *results_of(rows["output"])])
+    rows = rows.hstack(
+        [*tool_calls.inputs_of(rows["asked"]), *tool_calls.results_of(rows["output"])]
+    )
     ended = tables["conversation_turns"].select(turn_id="id", turn_error="error_message")
     of_session = with_session(tables, _TABLE).select("id", "session_id", "turn_id")
     rows = rows.join(of_session, on="id", how="left", maintain_order="left").with_columns(
@@ -606,13 +600,15 @@ def read_calls(store: Store, tables: GoTables) -> pl.DataFrame:
                 .then(pl.lit("exit_nonzero"))
                 .otherwise(cause_in(said, is_denied=is_refused))
             ),
-            message=pl.when("is_error").then(said.str.slice(0, MOST_MESSAGE_CHARS)),
+            message=pl.when("is_error").then(said.str.slice(0, tool_calls.MOST_MESSAGE_CHARS)),
             source=pl.lit(store.label),
             thread_id="session_id",
         )
     )
     turn_of = of_session.select("turn_id", entity_id="id")
-    return CALLS.conform(calls_from(called, SYSTEM).join(turn_of, on="entity_id", how="left"))
+    return CALLS.conform(
+        tool_calls.calls_from(called, SYSTEM).join(turn_of, on="entity_id", how="left")
+    )
 
 
 def read_words(store: Store) -> pl.DataFrame:
@@ -627,9 +623,9 @@ def read_words(store: Store) -> pl.DataFrame:
     return shown.select(
         "entity_id",
         entity_type=pl.lit("turn"),
-        gives_up=phrase_in(pl.col("answer"), "gives_up"),
-        is_question=phrase_in(pl.col("answer"), "asks"),
-        is_correction=phrase_in(pl.col("prompt"), "corrects"),
+        gives_up=tool_calls.phrase_in(pl.col("answer"), "gives_up"),
+        is_question=tool_calls.phrase_in(pl.col("answer"), "asks"),
+        is_correction=tool_calls.phrase_in(pl.col("prompt"), "corrects"),
     )
 
 
@@ -654,4 +650,4 @@ def calls(facts: Facts) -> pl.DataFrame:
     """The calls of chats, in the shape of `schema.CALLS`."""
     turn = turns(facts).select("source", "turn_no", turn_id="entity_id")
     rows = facts.detail(CALLS).drop("turn_no").with_columns(thread_id="session_id")
-    return in_order(rows.join(turn, on=["source", "turn_id"], how="left"))
+    return tool_calls.in_order(rows.join(turn, on=["source", "turn_id"], how="left"))

@@ -18,7 +18,7 @@ from stateanalytics.io.cells import INTEGER, JSON, TEXT, Cell, shown
 from stateanalytics.io.files import legible
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
-from stateanalytics.systems.agent_orchestrator import frames, places
+from stateanalytics.systems.agent_orchestrator import frames, mapping, places
 from stateanalytics.systems.agent_orchestrator.columns import (
     MOST_DETAIL,
     json_value,
@@ -27,12 +27,7 @@ from stateanalytics.systems.agent_orchestrator.columns import (
     stored_moment,
     unreadable_times,
 )
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    AXES,
-    GO_ENDS,
-    legacy_status,
-    of_legacy_status,
-)
+from stateanalytics.systems.agent_orchestrator.mapping import AXES, of_legacy_status
 from stateanalytics.systems.agent_orchestrator.sessions import (
     NoRecordError,
     key_value_record,
@@ -684,7 +679,7 @@ def decided_at_instant(decisions: pl.DataFrame, at: datetime) -> pl.DataFrame:
         decided,
         _since(past, pl.col("session_state"), "state_since"),
         _since(past, pl.col("evidence_text"), "seen_since"),
-        _since(past, pl.col("status").is_in(GO_ENDS), "over_since"),
+        _since(past, pl.col("status").is_in(mapping.GO_ENDS), "over_since"),
         future.group_by(_KEY, maintain_order=True).agg(
             next_previous=pl.col("previous_session_state").drop_nulls().first()
         ),
@@ -696,7 +691,7 @@ def decided_at_instant(decisions: pl.DataFrame, at: datetime) -> pl.DataFrame:
     )
     holds = ~is_outdated.fill_null(value=False) & has_axes
     return (
-        decided.with_columns(legacy_status=legacy_status())
+        decided.with_columns(legacy_status=mapping.legacy_status())
         .with_columns(
             *(pl.when(holds).then(name).alias(name) for name in (*AXES, "state_since")),
             legacy_status=pl.when(holds).then("legacy_status").otherwise("status"),

@@ -21,9 +21,10 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Past, changed_facts
-from stateanalytics.core.joins import left_joined, pool
+from stateanalytics.core.joins import left_joined
 from stateanalytics.errors import SourceError
 from stateanalytics.io.files import size_of
+from stateanalytics.io.findings import all_findings
 from stateanalytics.io.parts import Parts
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.systems.agent_orchestrator import (
@@ -514,7 +515,7 @@ def read(
         lost = [findings_of_database(store, system=SYSTEM) for store in stores]
         return replace(
             part,
-            findings=pool([*lost, part.findings], schema.FINDINGS),
+            findings=all_findings(*lost, part.findings),
             opened=tuple(opened_of(files)),
         )
     finally:
@@ -571,7 +572,7 @@ def _parts(
         entities=entities,
         transitions=pl.concat([changes, go_work.work_transitions(work)]),
         events=own_events,
-        findings=pool(findings, schema.FINDINGS),
+        findings=all_findings(*findings),
         details=details,
         label=label,
         size_bytes=_size_of(records, files, stores),

@@ -9,14 +9,8 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.words import how_long
 from stateanalytics.systems.base import Detecting, today_s_of
-from stateanalytics.systems.claude_code import LIMITS, NAME, frames
-from stateanalytics.systems.claude_code.folding import (
-    BASH_GRACE_S,
-    BASH_S,
-    MCP_PATIENCE_S,
-    OPEN,
-    PATIENCE_S,
-)
+from stateanalytics.systems.claude_code import LIMITS, NAME, folding, frames
+from stateanalytics.systems.claude_code.folding import BASH_GRACE_S, BASH_S, OPEN, PATIENCE_S
 from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.situations import silence_ends_of
 from stateanalytics.systems.threads import features_from, tool_runs
@@ -44,21 +38,18 @@ def detecting() -> Detecting:
 def detectors() -> tuple[Detector, ...]:
     """The detectors of Claude Code; their words are ``data/detectors.csv``."""
     situation, tool = pl.col("raw_status"), pl.col("open_tool_name")
-    silent = {"measures": "record_age_s", "comparison": ">="}
-    waits = silent | {"scope": situation == "awaiting_model"}
-    called = {"measures": "open_tool_age_s", "scope": situation == "open_tool"}
+    waits, called = ({"scope": situation == word} for word in ("awaiting_model", "open_tool"))
     is_bash = tool == "Bash"
     limit = pl.col("open_tool_timeout_s").fill_null(BASH_S) + BASH_GRACE_S
     bash_limit = f"its own limit, else {how_long(BASH_S)}, and {how_long(BASH_GRACE_S)}"
     return catalogue(
         __package__,
         {
-            "claude_code_stalled": silent
-            | {
+            "claude_code_stalled": {
                 "threshold_s": pl.col("own_patience_s").fill_null(LIMITS["stalled_after_s"]),
                 "scope": situation.is_in(["awaiting_model", "open_tool"]),
                 "limits": f"{how_long(LIMITS['stalled_after_s'])}; a command {bash_limit}; "
-                f"a tool of a server {how_long(MCP_PATIENCE_S)}",
+                f"a tool of a server {how_long(folding.MCP_PATIENCE_S)}",
             },
             "claude_code_stream": waits | {"threshold_s": _TODAY_S["claude_code.stream"]},
             "claude_code_subagent": waits
@@ -71,7 +62,6 @@ def detectors() -> tuple[Detector, ...]:
             "claude_code_tool": called
             | {"threshold_s": PATIENCE_S, "when": ~is_bash & ~tool.str.starts_with("mcp__")},
             "claude_code_retry_overdue": {
-                "measures": "retry_due_age_s",
                 "threshold_s": LIMITS["retry_grace_s"],
                 "scope": situation == "retrying",
             },

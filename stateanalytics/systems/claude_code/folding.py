@@ -12,22 +12,10 @@ import polars as pl
 
 from stateanalytics.core.joins import left_joined
 from stateanalytics.core.schema import RESULTS
+from stateanalytics.systems import situations
 from stateanalytics.systems.base import today_s_of
-from stateanalytics.systems.claude_code.frames import (
-    BLOCKS,
-    LINES,
-    MESSAGES,
-    SESSIONS,
-    TOOLS,
-    TURNS,
-    USAGE,
-)
-from stateanalytics.systems.situations import (
-    cause_in,
-    cause_of_error,
-    first_that_holds,
-    is_content_filter,
-)
+from stateanalytics.systems.claude_code import frames
+from stateanalytics.systems.claude_code.frames import LINES, SESSIONS, TURNS, USAGE
 from stateanalytics.systems.threads import THREAD, TURN, call_counts
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -247,7 +235,7 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
             .otherwise("n_output_tokens"),
         )
     )
-    return MESSAGES.conform(kept.collect())
+    return frames.MESSAGES.conform(kept.collect())
 
 
 def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
@@ -257,7 +245,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         *("answer_id", "result_agent_id", "denial", "n_output_tokens"),
     )
     placed = (
-        BLOCKS.conform(blocks)
+        frames.BLOCKS.conform(blocks)
         .drop_nulls("tool_id")
         .join(own(rows.select(*LINES.key, *columns)), on=LINES.key, maintain_order="left")
         .sort("source", "thread_id", "seq", "place")
@@ -278,12 +266,12 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
         .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
     )
-    cause = cause_in(pl.col("error_message"), is_denied=pl.col("denial").is_not_null())
+    cause = situations.cause_in(pl.col("error_message"), is_denied=pl.col("denial").is_not_null())
     is_bash = pl.col("name") == "Bash"
     timeout_s = pl.when(is_bash).then(pl.col("timeout_s").clip(0, 1e7))
     has_result = pl.col("has_result").fill_null(value=False)
     is_error = pl.when(has_result).then(pl.col("is_error").fill_null(value=False))
-    return TOOLS.conform(
+    return frames.TOOLS.conform(
         joined.with_columns(
             entity_id=pl.concat_str("thread_id", pl.lit(":"), "tool_id"),
             n_answer_tokens="n_output_tokens",
@@ -404,8 +392,8 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         pl.col(counts).fill_null(0),
         is_last=pl.col("turn_no") == pl.col("turn_no").max().over(THREAD),
     ).with_columns(has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0))
-    named = known.with_columns(cause=cause_of_error()).with_columns(
-        situation=first_that_holds(_situation_rules()).replace(
+    named = known.with_columns(cause=situations.cause_of_error()).with_columns(
+        situation=situations.first_that_holds(_situation_rules()).replace(
             {"stopped": "interrupted", "reported_failed": "failed"}
         )
     )
@@ -538,7 +526,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     return {
         "interrupted": pl.col("interrupt_seq") > answer,
         # A refusal and an output limit may be recorded as errors, with a misleading tag.
-        "refused": is_content_filter("stop_reason")
+        "refused": situations.is_content_filter("stop_reason")
         | (pl.col("refusal_seq") > input_)
         | (is_error & (pl.col("cause") == "content_filtered")),
         "truncated": (is_end & (stop == "max_tokens"))

@@ -12,10 +12,9 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import pool
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.files import legible, read_json_object
-from stateanalytics.io.findings import counted
+from stateanalytics.io.findings import all_findings, counted
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems import threads
 from stateanalytics.systems.claude_code import NAME, costs, folding, frames
@@ -125,13 +124,10 @@ def findings_of(
         "session.copied_history": sessions.filter(pl.col("n_copied") > 0),
         "record.repeated": sessions.filter(pl.col("n_repeated") > 0),
     }
-    return pool(
-        [
-            findings_on(__package__, source, NAME, odd),
-            _repeated_usage(source, sessions, messages),
-            _retention(source, lines, root),
-        ],
-        schema.FINDINGS,
+    return all_findings(
+        findings_on(__package__, source, NAME, odd),
+        _repeated_usage(source, sessions, messages),
+        _retention(source, lines, root),
     )
 
 

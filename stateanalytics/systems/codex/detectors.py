@@ -41,9 +41,7 @@ def detecting() -> Detecting:
 def detectors() -> tuple[Detector, ...]:
     """The detectors of Codex; their words are ``data/detectors.csv``."""
     situation, tool = pl.col("raw_status"), pl.col("open_call_name")
-    silent = {"measures": "rollout_age_s", "comparison": ">="}
-    waits = silent | {"scope": situation == "awaiting_model"}
-    called = {"measures": "open_call_age_s", "scope": situation == "open_tool"}
+    waits, called = ({"scope": situation == word} for word in ("awaiting_model", "open_tool"))
     limit = pl.col("open_call_timeout_s").fill_null(folding.SHELL_S) + folding.GRACE_S
     shell_limit = (
         f"its own limit, else {how_long(folding.SHELL_S)}, and {how_long(folding.GRACE_S)}"
@@ -52,8 +50,7 @@ def detectors() -> tuple[Detector, ...]:
     return catalogue(
         __package__,
         {
-            "codex_stalled": silent
-            | {
+            "codex_stalled": {
                 "threshold_s": pl.col("call_patience_s").fill_null(LIMITS["stalled_after_s"]),
                 "scope": situation.is_in(list(folding.OPEN)),
                 "limits": f"{how_long(LIMITS['stalled_after_s'])}; a command {shell_limit}; "

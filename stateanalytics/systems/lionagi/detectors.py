@@ -19,25 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from stateanalytics.core import session_health
 from stateanalytics.core.facts import Facts, Past
 from stateanalytics.core.joins import Rows, left_joined
-from stateanalytics.core.session_health import (
-    DEFAULT_STALE_AFTER_S,
-    HEALTH_ORDER,
-    STALENESS_VERSIONS,
-    STALLED_AFTER_S,
-    VERSIONS,
-    classify_session_health_by_age,
-    staleness_by_age,
-)
+from stateanalytics.core.session_health import DEFAULT_STALE_AFTER_S, HEALTH_ORDER
 from stateanalytics.core.vocabulary import words_of
-from stateanalytics.systems.base import (
-    NO_SETTING,
-    Constant,
-    Detecting,
-    constants_from_csv,
-    features_from_csv,
-)
+from stateanalytics.systems import base
 from stateanalytics.systems.detector import Classifier, Detector, Limits, catalogue
 from stateanalytics.systems.lionagi import SYSTEM, audits, frames
 from stateanalytics.systems.lionagi.schedules import (
@@ -51,16 +38,16 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 
-def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
+def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[base.Constant]:
     """The dashboard's slow threshold and the time limit, for each kind of work."""
-    slow, *_ = constants_from_csv(__package__, policy)
+    slow, *_ = base.constants_from_csv(__package__, policy)
     return [
         # The dashboard has one threshold for all kinds of work: advice may ask for one per kind.
         *(
             replace(
                 slow,
                 name=f"slow.{kind}",
-                place=f"{NO_SETTING}: one value for every kind",
+                place=f"{base.NO_SETTING}: one value for every kind",
                 path=(slow.path[-1], kind),
                 kind=kind,
                 policy_field=None,
@@ -77,10 +64,10 @@ def kind_constants(policy: Policy, kinds: pl.DataFrame) -> list[Constant]:
 
 def time_limit(
     kind: str, today_s: float | None, *, is_inferred: bool = False, is_mixed: bool = False
-) -> Constant:
+) -> base.Constant:
     """The time limit of a kind of work, which playbooks and command lines set."""
     inferred = "; today's value is inferred because many runs end there"
-    return Constant(
+    return base.Constant(
         f"timeout.{kind}",
         "lionagi",
         "playbook or command line",
@@ -118,10 +105,6 @@ IN_RANGE = ((pl.col("started_age_s") <= DAY_S) | (pl.col("ended_age_s") <= DAY_S
 
 _DEAD = ("stale", "orphaned", "zombie")
 _BAD_HEALTHS = ("unresponsive", *_DEAD)
-_READ_BY_HEALTH = (
-    *("status", "kind", "silence_s", "n_messages"),
-    *("process_alive", "has_artifacts", "has_stale_locks"),
-)
 _REAPED_MESSAGE = "phantom_reaped"
 _LOCKS_CODE = "session.zombie.stale_locks"
 # Words of a status as the pages group them; many stores hold words that no release writes.
@@ -155,14 +138,8 @@ _listed_0_26 = pl.col("list_health_0_26")
 
 def detectors() -> tuple[Detector, ...]:
     """Every rule of lionagi that calls work stale, stuck, slow or dead."""
-    rules = {
-        **_classifiers(),
-        **_dashboard(),
-        **_attention(),
-        **_chips(),
-        **_closers(),
-        **_schedules(),
-    }
+    groups = (_classifiers(), _dashboard(), _attention(), _chips(), _closers(), _schedules())
+    rules = {name: rule for group in groups for name, rule in group.items()}
     return catalogue("stateanalytics.systems.lionagi", rules)
 
 
@@ -175,15 +152,15 @@ def _column_by(judge: Callable[..., pl.DataFrame], column: str, version: str) ->
     return classify
 
 
-_health_by = partial(_column_by, classify_session_health_by_age, "session_health")
-_stale_by = partial(_column_by, staleness_by_age, "staleness")
+_health_by = partial(_column_by, session_health.classify_session_health_by_age, "session_health")
+_stale_by = partial(_column_by, session_health.staleness_by_age, "staleness")
 
 
 def _limits_by_kind(limits: Limits | None) -> Mapping[str, float] | None:
     """Limits by kind of work; one number holds for every kind."""
     if limits is None or isinstance(limits, Mapping):
         return limits
-    return dict.fromkeys(("default", *STALLED_AFTER_S), limits)
+    return dict.fromkeys(("default", *session_health.STALLED_AFTER_S), limits)
 
 
 def _list_health_0_26(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
@@ -193,40 +170,19 @@ def _list_health_0_26(rows: pl.DataFrame, limits: Limits | None) -> pl.Series:
 
 
 def _by_health(version: str, **other: Any) -> dict[str, Any]:
-    return {
-        "measures": "silence_s",
-        "threshold_s": {"default": DEFAULT_STALE_AFTER_S, **VERSIONS[version].stale_after_s},
-        "classify": _health_by(version),
-        "bad": _BAD_HEALTHS,
-        "inputs": _READ_BY_HEALTH,
-        **other,
-    }
+    limits = {"default": DEFAULT_STALE_AFTER_S, **session_health.VERSIONS[version].stale_after_s}
+    return {"threshold_s": limits, "classify": _health_by(version), **other}
 
 
-def _by_staleness(version: str, *measures: str) -> dict[str, Any]:
-    return {
-        "measures": measures,
-        "threshold_s": {"default": DEFAULT_STALE_AFTER_S, **STALENESS_VERSIONS[version]},
-        "counts_never": True,
-        "classify": _stale_by(version),
-        "bad": ("stale",),
-        "scope": _is_running,
-        "inputs": ("status", "kind", *measures),
-    }
-
-
-def _longer_than(
-    measure: str, limit_s: float | pl.Expr, scope: pl.Expr, **other: Any
-) -> dict[str, Any]:
-    return {"measures": measure, "threshold_s": limit_s, "scope": scope, **other}
+def _by_staleness(version: str) -> dict[str, Any]:
+    limits = {"default": DEFAULT_STALE_AFTER_S, **session_health.STALENESS_VERSIONS[version]}
+    return {"threshold_s": limits, "classify": _stale_by(version), "scope": _is_running}
 
 
 def _classifiers() -> _Rules:
-    # Until 0.29.0 a start was no sign of life.
-    signs_of_life = ("last_message_age_s", "updated_age_s")
     return {
-        "staleness_v1": _by_staleness("v1", *signs_of_life),
-        "staleness_v2": _by_staleness("v2", *signs_of_life, "started_age_s"),
+        "staleness_v1": _by_staleness("v1"),
+        "staleness_v2": _by_staleness("v2"),
         "health_0_26": _by_health("0.26.1"),
         "health_2026_07_04": _by_health("2026-07-04a"),
         "health_0_28": _by_health("0.28"),
@@ -239,69 +195,51 @@ def _classifiers() -> _Rules:
 
 
 def _dashboard() -> _Rules:
-    going_on, done = _is_shown_running & IN_RANGE, _shown.is_in(_DONE) & IN_RANGE
+    going_on = {"scope": _is_shown_running & IN_RANGE}
+    running, done = {"scope": _is_running}, {"scope": _shown.is_in(_DONE) & IN_RANGE}
     is_slow = _is_shown_running & (pl.col("elapsed_whole_s") > 3600)
+    is_failed = _shown.is_in((*_FAILED, *_GATED))
     return {
-        "adr0017_slow": _longer_than("started_age_s", 1800.0, _is_running),
-        "dashboard_stuck_30m": _longer_than("elapsed_whole_s", 1800.0, going_on, listed_s=DAY_S),
-        "dashboard_stuck_60m": _longer_than("elapsed_whole_s", 3600.0, going_on, listed_s=DAY_S),
-        "dashboard_slow_30m": _longer_than("elapsed_whole_s", 1800.0, done),
-        "dashboard_slow_60m": _longer_than("elapsed_whole_s", 3600.0, done),
-        "dashboard_stale_card": _by_health(
-            "0.26.1", scope=going_on, listed_s=DAY_S, classify=_list_health_0_26, bad=("stale",)
-        ),
+        **dict.fromkeys(("adr0017_slow", "adr0030_stuck", "adr0030_slow"), running),
+        **dict.fromkeys(("dashboard_stuck_30m", "dashboard_stuck_60m"), going_on),
+        **dict.fromkeys(("dashboard_slow_30m", "dashboard_slow_60m"), done),
+        "dashboard_stale_card": _by_health("0.26.1", classify=_list_health_0_26) | going_on,
         "dashboard_attention": {
-            "fires": _shown.is_in((*_FAILED, *_GATED)) | (_listed_0_26 == "stale") | is_slow,
+            "fires": is_failed | (_listed_0_26 == "stale") | is_slow,
             "scope": IN_RANGE,
-            "inputs": ("elapsed_whole_s", *_READ_BY_HEALTH),
         },
-        "adr0030_stuck": _longer_than("last_message_age_s", 3600.0, _is_running),
-        "adr0030_slow": _longer_than("started_age_s", 3600.0, _is_running, upper_s=10800.0),
     }
 
 
-def _first_word(inputs: tuple[str, ...], **cases: pl.Expr) -> dict[str, Any]:
+def _first_word(**cases: pl.Expr) -> dict[str, Any]:
     """A detector that shows the word of the first case that holds; any word asks for attention."""
     word = first_that_holds(cases)
-    return {"fires": word.is_not_null(), "label": word, "inputs": inputs}
+    return {"fires": word.is_not_null(), "label": word}
 
 
 def _attention() -> _Rules:
     failed_today = _status.is_in(_FAILED) & (pl.coalesce("ended_age_s", "started_age_s") <= DAY_S)
-    is_old = _is_shown_running & (pl.col("started_age_s") > 3600)
     is_not_reaped = ~(pl.col("reason_message") == _REAPED_MESSAGE).fill_null(value=False)
-    ages = ("started_age_s", "ended_age_s")
+    of_fleet = {"scope": _is_shown_running}
     return {
         "mission_attention_v1": _first_word(
-            (*ages, *_READ_BY_HEALTH),
             failed=failed_today,
             stale=_listed_0_26.is_in(("stale", "orphaned")),
-            stuck=is_old,
+            stuck=_is_shown_running & (pl.col("started_age_s") > 3600),
             gated=_is_gated,
         ),
         "mission_attention_v2": _first_word(
-            (*ages, *_READ_BY_HEALTH),
-            failed=failed_today,
-            stuck=_health == "unresponsive",
-            stale=_health.is_in(_DEAD),
+            failed=failed_today, stuck=_health == "unresponsive", stale=_health.is_in(_DEAD)
         ),
         "mission_attention_0_35": _first_word(
-            (*ages, "reason_message", *_READ_BY_HEALTH),
             failed=failed_today & is_not_reaped,
             stuck=(_listed == "unresponsive") & is_not_reaped,
             stale=_listed.is_in(_DEAD) & is_not_reaped,
         ),
-        "fleet_attention_v1": _longer_than("elapsed_whole_s", 3600.0, _is_shown_running),
-        "fleet_attention_v2": {
-            "fires": _health.is_in(_BAD_HEALTHS),
-            "scope": _is_shown_running,
-            "inputs": _READ_BY_HEALTH,
-        },
-        "fleet_attention_0_35": {
-            "fires": _listed.is_in(_BAD_HEALTHS) & pl.col("is_effectively_active"),
-            "scope": _is_shown_running,
-            "inputs": (*_READ_BY_HEALTH, "reason_message"),
-        },
+        "fleet_attention_v1": of_fleet,
+        "fleet_attention_v2": of_fleet | {"fires": _health.is_in(_BAD_HEALTHS)},
+        "fleet_attention_0_35": of_fleet
+        | {"fires": _listed.is_in(_BAD_HEALTHS) & pl.col("is_effectively_active")},
     }
 
 
@@ -309,48 +247,29 @@ def _chips() -> _Rules:
     chip = pl.col("display_status")
     latest, children = pl.col("health_0_36"), pl.col("children_health")
     is_own = pl.col("recorded_by").fill_null("live") == "live"
-    read = (*_READ_BY_HEALTH, "reason_message")
+    running = {"scope": _is_running}
     return {
         "effectively_inactive": {
             "fires": ~pl.col("is_effectively_active"),
             "scope": chip.is_in(("running", "queued")),
-            "inputs": read,
         },
-        "live_board_quiet": {
-            "fires": _listed.is_in(_BAD_HEALTHS),
-            "scope": _is_running,
-            "inputs": read,
-        },
-        "status_dot_stale": {
-            "fires": _listed.is_in((*_DEAD, "unknown")),
-            "scope": _is_running,
-            "inputs": read,
-        },
-        "display_orphaned": {
-            "fires": chip == "orphaned",
-            "inputs": ("status", "reason_code", "reason_message"),
-        },
+        "live_board_quiet": running | {"fires": _listed.is_in(_BAD_HEALTHS)},
+        "status_dot_stale": running | {"fires": _listed.is_in((*_DEAD, "unknown"))},
+        "display_orphaned": {"fires": chip == "orphaned"},
         "admin_rebucketed": {
             "fires": latest.is_in(_DEAD),
             "label": latest,
             "scope": _is_running & (pl.col("update_rank") <= 500),
-            "inputs": (*_READ_BY_HEALTH, "update_rank"),
         },
         "invocation_health": {
             "fires": children.is_in(_BAD_HEALTHS),
             "label": children,
             "scope": children.is_not_null(),
-            "inputs": ("children_health",),
         },
-        "ended_at_mismatch": {
-            "fires": pl.col("ended_age_s").is_not_null(),
-            "scope": _is_running,
-            "inputs": ("status", "ended_age_s"),
-        },
+        "ended_at_mismatch": running | {"fires": pl.col("ended_age_s").is_not_null()},
         "status_degraded": {
             "fires": is_own & pl.col("n_model_turns").is_null(),
             "scope": _status.is_in(("completed", "completed_empty", "merged")),
-            "inputs": ("status", "recorded_by", "n_model_turns"),
         },
     }
 
@@ -384,32 +303,21 @@ def _closers() -> _Rules:
     }
     return {
         **from_reapers,
-        "phantom_v1": _longer_than(
-            "updated_age_s",
-            3600.0,
-            _is_running,
-            comparison=">=",
-            counts_never=True,
-            when=audits.NOT_ALIVE,
-        ),
-        "mirror_idle": _longer_than(
-            "last_message_age_s", 300.0, _is_running & is_mirror, population=is_mirror
-        ),
+        "phantom_v1": {"scope": _is_running, "when": audits.NOT_ALIVE},
+        "mirror_idle": {"scope": _is_running & is_mirror, "population": is_mirror},
     }
 
 
 def _schedules() -> _Rules:
-    word, is_enabled = pl.col("schedule_health"), _status == "enabled"
+    word, enabled = pl.col("schedule_health"), {"scope": _status == "enabled"}
     return {
-        "schedule_overdue": _longer_than(
-            "schedule_silence_s", pl.col("schedule_limit_s"), is_enabled
-        ),
+        "schedule_overdue": enabled | {"threshold_s": pl.col("schedule_limit_s")},
         "schedule_unwell": {
             "fires": word.is_in(("overdue", "failing", "never-fired", "no-evidence")),
             "label": word,
             "scope": word.is_not_null() & (word != "disabled"),
         },
-        "schedule_card_overdue": _longer_than("next_fire_overdue_s", 0.0, is_enabled),
+        "schedule_card_overdue": enabled,
         "schedule_streak": {"fires": pl.col("n_failed_in_row") >= 3},
         "schedule_missed_fire": {"fires": pl.col("n_missed") > 0},
     }
@@ -471,10 +379,10 @@ _RELEASES = (
 
 
 @cache
-def detecting() -> Detecting:
+def detecting() -> base.Detecting:
     """The detectors, their releases, and the columns that only they read."""
-    features = features_from_csv(__package__, add_features)
-    return Detecting(detectors=detectors(), releases=_RELEASES, features=features)
+    features = base.features_from_csv(__package__, add_features)
+    return base.Detecting(detectors=detectors(), releases=_RELEASES, features=features)
 
 
 def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:

@@ -24,8 +24,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.joins import pool
 from stateanalytics.io import files
+from stateanalytics.io.findings import all_findings
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.findings import counted, per_entity
 from stateanalytics.systems.lionagi.frames import Raw
@@ -154,7 +154,7 @@ def read_runs(store_path: Path, source: str) -> tuple[pl.DataFrame, pl.DataFrame
         example=None,
     )
     kept = runs.filter(pl.col("derived_status").is_not_null() | pl.col("session_id").is_not_null())
-    return kept, pool([unreadable, unreadable_folder, odd], schema.FINDINGS)
+    return kept, all_findings(unreadable, unreadable_folder, odd)
 
 
 def link_runs(runs: pl.DataFrame, raw: Raw) -> pl.DataFrame:
@@ -299,13 +299,10 @@ def run_findings(runs: pl.DataFrame, entities: pl.DataFrame, source: str) -> pl.
     )
     named = both.with_columns(entity_type=pl.lit("session"), entity_id="session_id")
     is_lagging = pl.col("derived_status") == "running"
-    return pool(
-        [
-            per_entity(named.filter(is_lagging), source, "run.contradicts_store", severity="info"),
-            per_entity(named.filter(~is_lagging), source, "run.contradicts_store"),
-            counted(source, "run.not_in_store", unknown, "run_id"),
-        ],
-        schema.FINDINGS,
+    return all_findings(
+        per_entity(named.filter(is_lagging), source, "run.contradicts_store", severity="info"),
+        per_entity(named.filter(~is_lagging), source, "run.contradicts_store"),
+        counted(source, "run.not_in_store", unknown, "run_id"),
     )
 
 
@@ -482,14 +479,11 @@ def show_findings(disk: pl.DataFrame, source: str) -> pl.DataFrame:
     )
     is_known = pl.col("entity_id").is_not_null()
     differs = typed.filter(is_known, pl.col("disk_status") != pl.col("store_status"))
-    return pool(
-        [
-            per_entity(differs.filter(is_show), source, "show.disk_differs"),
-            per_entity(differs.filter(~is_show), source, "play.disk_differs"),
-            per_entity(typed.filter(pl.col("problem").is_not_null()), source, "show.unreadable"),
-            counted(source, "show.not_in_store", typed.filter(~is_known), "named"),
-        ],
-        schema.FINDINGS,
+    return all_findings(
+        per_entity(differs.filter(is_show), source, "show.disk_differs"),
+        per_entity(differs.filter(~is_show), source, "play.disk_differs"),
+        per_entity(typed.filter(pl.col("problem").is_not_null()), source, "show.unreadable"),
+        counted(source, "show.not_in_store", typed.filter(~is_known), "named"),
     )
 
 

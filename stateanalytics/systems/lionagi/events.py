@@ -13,19 +13,12 @@ from stateanalytics.core.schema import RESULTS
 from stateanalytics.io.cells import INTEGER, JSON, ROWID, TEXT, Cell, Kind
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
+from stateanalytics.systems import tool_calls
 from stateanalytics.systems.base import stores_of
 from stateanalytics.systems.lionagi import frames
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, key_of
 from stateanalytics.systems.situations import cause_in
-from stateanalytics.systems.tool_calls import (
-    MOST_MESSAGE_CHARS,
-    calls_from,
-    ends_of,
-    in_order,
-    inputs_of,
-    phrase_in,
-    results_of,
-)
+from stateanalytics.systems.tool_calls import MOST_MESSAGE_CHARS
 
 _MAX_DETAIL = 500
 _ALIVE = (
@@ -271,7 +264,7 @@ _PRUNED = "lion_content_pruned"
 
 def calls(facts: Facts) -> pl.DataFrame:
     """Its calls of tools, in the shape of `schema.CALLS`."""
-    return in_order(facts.detail(frames.CALLS))
+    return tool_calls.in_order(facts.detail(frames.CALLS))
 
 
 def turns(facts: Facts) -> pl.DataFrame:
@@ -290,7 +283,7 @@ def _text(path: str) -> Cell:
 
 def _ends(path: str) -> Cell:
     """A text of which the beginning and the end are enough."""
-    return _content(ends_of(f"CAST(json_extract(content, '$.{path}') AS TEXT)"))
+    return _content(tool_calls.ends_of(f"CAST(json_extract(content, '$.{path}') AS TEXT)"))
 
 
 def _has(*keys: str) -> Cell:
@@ -393,7 +386,7 @@ def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
         tool="function",
         cause=pl.when("is_error").then(cause_in(pl.col("message"))),
     )
-    return frames.CALLS.conform(calls_from(called, SYSTEM))
+    return frames.CALLS.conform(tool_calls.calls_from(called, SYSTEM))
 
 
 def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
@@ -456,8 +449,8 @@ def read_turns(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
             thread_id="session_id",
             entity_type=pl.lit("turn"),
             entity_id="id",
-            gives_up=phrase_in(words, "gives_up"),
-            is_question=phrase_in(words, "asks"),
+            gives_up=tool_calls.phrase_in(words, "gives_up"),
+            is_question=tool_calls.phrase_in(words, "asks"),
         )
     )
 
@@ -525,7 +518,7 @@ def _read(store: Store, numbers: pl.Series) -> pl.DataFrame:
     )
     return judged.drop(
         "asked", "output", "error", "error_of_output", "is_marked", "is_pruned"
-    ).hstack([*inputs_of(rows["asked"]), *results_of(rows["output"])])
+    ).hstack([*tool_calls.inputs_of(rows["asked"]), *tool_calls.results_of(rows["output"])])
 
 
 def _parts(store: Store) -> pl.DataFrame:

@@ -10,10 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core import schema
-from stateanalytics.core.joins import pool
 from stateanalytics.core.vocabulary import TABLES
-from stateanalytics.io.findings import noted, noted_entities
+from stateanalytics.io.findings import all_findings, noted, noted_entities
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
 from stateanalytics.systems.lionagi.transitions import ENDS_WITH_A_TIME, KNOWN, RUNNING
@@ -83,7 +81,7 @@ def entity_findings(entities: pl.DataFrame, source: str) -> pl.DataFrame:
         *_links(entities, source),
         counted(source, "cost.unreliable", costs, "entity_id", entity_type="session"),
     ]
-    return pool(findings, schema.FINDINGS)
+    return all_findings(*findings)
 
 
 def _statuses(entities: pl.DataFrame, source: str) -> list[pl.DataFrame]:
@@ -177,7 +175,7 @@ def list_findings(raw: Raw, source: str) -> pl.DataFrame:
             ("progression.not_a_list", odd, "collection"),
         )
     ]
-    return pool(findings, schema.FINDINGS)
+    return all_findings(*findings)
 
 
 def message_findings(events: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -208,7 +206,7 @@ def history_findings(
         )
         for (entity_type,), rows in orphans.group_by("entity_type", maintain_order=True)
     ]
-    return pool(findings, schema.FINDINGS)
+    return all_findings(*findings)
 
 
 def json_findings(raw: Raw, source: str) -> pl.DataFrame:
@@ -235,7 +233,7 @@ def json_findings(raw: Raw, source: str) -> pl.DataFrame:
         for column, entity_types in _LISTS_OF_TEXTS.items()
         for entity_type in entity_types
     ]
-    return pool([*findings, odd, *lists], schema.FINDINGS)
+    return all_findings(*findings, odd, *lists)
 
 
 def schedule_findings(details: pl.DataFrame, source: str) -> pl.DataFrame:

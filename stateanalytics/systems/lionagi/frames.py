@@ -11,11 +11,11 @@ from collections.abc import Collection, Mapping
 
 import polars as pl
 
-from stateanalytics.core.joins import pool
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.schema import FINDINGS, Calls, OfInput, Turns
+from stateanalytics.core.schema import Calls, OfInput, Turns
 from stateanalytics.core.shapes import Frame, Integer, Moment, Real, Text, YesNo, frame
 from stateanalytics.io.cells import Cell, Kind, cells_from_csv
+from stateanalytics.io.findings import all_findings
 from stateanalytics.io.parts import ReadTable, refresh_table
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.base import Tables
@@ -364,4 +364,4 @@ def read_raw(
         kept[table] = refresh_table(store, table, wanted, (before or {}).get(table), system=SYSTEM)
         tables[table] = kept[table].rows
         findings.append(kept[table].findings)
-    return tables, pool(findings, FINDINGS), kept
+    return tables, all_findings(*findings), kept

@@ -21,6 +21,7 @@ from stateanalytics.core.joins import (
 )
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.core.windows import instant
+from stateanalytics.io.findings import all_findings
 from stateanalytics.io.parts import Parts, ReadTable
 from stateanalytics.io.sqlite import Store
 from stateanalytics.systems.history import (
@@ -112,7 +113,7 @@ def read(
     entities = _entities(raw, history, events, schedule_details)
     del raw
     entities = _with_ends(entities, runs, history)
-    all_findings = [
+    odd = [
         cell_findings,
         id_findings,
         file_findings,
@@ -131,7 +132,7 @@ def read(
         entities=_with_reasons(entities, label),
         transitions=_canonical(history, schema.TRANSITIONS, label),
         events=_canonical(events, schema.EVENTS, label),
-        findings=pool(all_findings, schema.FINDINGS),
+        findings=all_findings(*odd),
         details=Frames(
             {
                 **{shape.name: _canonical(rows, shape, label) for shape, rows in details.items()},
@@ -203,6 +204,7 @@ def _with_unique_ids(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.
     """Tables with repeated or missing ids, without those rows, and a finding for each row."""
     tables: dict[str, pl.DataFrame] = {}
     unusable = []
+    if_missing = pl.when(pl.col("entity_id").is_null()).then(pl.lit("a row without an id"))
     for entity_type, table in {**TABLES, "progression": "progressions"}.items():
         rows = raw[table]
         if rows["id"].n_unique() == rows.height and not rows["id"].null_count():
@@ -214,13 +216,11 @@ def _with_unique_ids(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.
                 rows.filter(~first).select(entity_type=pl.lit(entity_type), entity_id="id"),
                 label,
                 "id.unusable",
-                message=pl.when(pl.col("entity_id").is_null())
-                .then(pl.lit("a row without an id"))
-                .otherwise(pl.lit("a second row with the same id")),
+                message=if_missing.otherwise(pl.lit("a second row with the same id")),
                 table=table,
             )
         )
-    return tables, pool(unusable, schema.FINDINGS)
+    return tables, all_findings(*unusable)
 
 
 def _canonical(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:

@@ -108,20 +108,15 @@ def detectors() -> tuple[Detector, ...]:
     patience = pl.when(pl.col("n_tools_running") > 0).then(LIMITS["tool_factor"]).otherwise(1.0)
     rules: dict[str, dict[str, Any]] = {
         "opencode_stalled": {
-            "measures": "event_age_s",
-            "comparison": ">=",
             "threshold_s": LIMITS["stalled_after_s"] * patience,
             "limits": _limits_in_words(LIMITS["stalled_after_s"]),
         },
         "opencode_dead": {
-            "measures": "event_age_s",
-            "comparison": ">=",
             "threshold_s": LIMITS["dead_after_s"] * patience,
             "limits": _limits_in_words(LIMITS["dead_after_s"]),
             "when": ~pl.col("is_claimed").fill_null(value=False),
         },
         "opencode_retry_overdue": {
-            "measures": "retry_overdue_s",
             "threshold_s": LIMITS["retry_grace_s"],
             "when": pl.col("is_retry_pending"),
         },

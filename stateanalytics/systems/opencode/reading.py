@@ -18,10 +18,10 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.facts import Facts, Past
-from stateanalytics.core.joins import left_joined, pool
+from stateanalytics.core.joins import left_joined
 from stateanalytics.errors import SourceError
 from stateanalytics.io.cells import Cell, cells_from_csv
-from stateanalytics.io.findings import noted, noted_entities, noted_rows, texts_of
+from stateanalytics.io.findings import all_findings, noted, noted_entities, noted_rows, texts_of
 from stateanalytics.io.json_lines import Parser, numbered, refuse_losses
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
@@ -120,7 +120,7 @@ def read_database(store: Store, parser: Parser) -> tuple[Gathered, pl.DataFrame]
     )
     # What is lost is known only after everything was read.
     losses = findings_of_database(store, system=NAME)
-    return gathered, pool([losses, *findings], schema.FINDINGS)
+    return gathered, all_findings(losses, *findings)
 
 
 def _read_rows(store: Store, table: str) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -231,7 +231,7 @@ def findings_of(
         _gaps(events, order.events) if is_table else schema.FINDINGS.empty(),
         _disagreeing_inputs(details["opencode_inputs"]),
     ]
-    return pool(findings, schema.FINDINGS)
+    return all_findings(*findings)
 
 
 def _is_strange(column: str, known: Collection[str]) -> pl.Expr:
@@ -497,7 +497,7 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
             order, steps, of_messages.join(by_messages.executions, on=SESSION_KEY, how="semi")
         ),
         events=canonical.events_of(order, without_events),
-        findings=findings if of_tables is None else pool([of_tables, findings], schema.FINDINGS),
+        findings=findings if of_tables is None else all_findings(of_tables, findings),
         details=details,
     )
 

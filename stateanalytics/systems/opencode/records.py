@@ -15,23 +15,10 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.joins import left_joined
 from stateanalytics.io import files as io_files
+from stateanalytics.io import json_lines
 from stateanalytics.io.files import legible, open_regular, read_octets, without_halves
 from stateanalytics.io.findings import counted, noted, noted_rows
-from stateanalytics.io.json_lines import (
-    HALF_SURROGATE,
-    TOO_LONG,
-    UNFINISHED,
-    Chunk,
-    Fields,
-    Parser,
-    chunks_of,
-    conform,
-    in_pieces,
-    loss_reason,
-    numbered,
-    records_of,
-    sound,
-)
+from stateanalytics.io.json_lines import Fields, Parser, conform, numbered
 from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.opencode.gathered import (
     ENVELOPE,
@@ -337,7 +324,7 @@ def _log_of(read: pl.DataFrame, *, reference_ms: int | None = None) -> Log:
     if dated["at_ms"].null_count():
         base = pl.lit(reference_ms) if reference_ms else _middle(pl.col("at_ms"))
         dated = dated.with_columns(pl.coalesce("at_ms", moment_of_id("event_id", base)))
-    dated = dated.with_columns(family=family_of(pl.col("kind")), at_ms=sound("at_ms"))
+    dated = dated.with_columns(family=family_of(pl.col("kind")), at_ms=json_lines.sound("at_ms"))
     dated = _with_texts(dated, pl.col("kind").is_in(["tool.called", "tool.success"]))
     payloads = {
         family: dated.filter(pl.col("family") == place).select(
@@ -384,7 +371,7 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
     exports: list[Gathered] = []
     unreadable: dict[str, pl.DataFrame] = {}
 
-    def chunks() -> Iterator[Chunk]:
+    def chunks() -> Iterator[json_lines.Chunk]:
         for source, path in files:
             try:
                 document = _export(path)
@@ -392,11 +379,14 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
                     exports.append(_of_export(document, source, parser))
                 else:
                     origin = "stream" if path.suffix == ".sse" or "sse" in path.name else "log"
-                    yield from chunks_of(path, source, origin)
+                    yield from json_lines.chunks_of(path, source, origin)
             except OSError as error:
                 unreadable[source] = _unreadable_files(source, [(path, error)])
 
-    pieces = [_of_records(records_of(piece), parser) for piece in in_pieces(chunks())]
+    pieces = [
+        _of_records(json_lines.records_of(piece), parser)
+        for piece in json_lines.in_pieces(chunks())
+    ]
     gathered = together([*pieces, *exports])
     # A file that cannot be read to its end is excluded as a whole.
     kept = without(gathered, unreadable) if unreadable else gathered
@@ -409,7 +399,7 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
     too_long = records.filter("is_too_long")
     not_text = records.filter(~is_text, ~pl.col("is_too_long"))
     texts = numbered(records.filter(is_text).drop("is_too_long"))
-    halved = texts.filter(pl.col("text").str.contains(HALF_SURROGATE))
+    halved = texts.filter(pl.col("text").str.contains(json_lines.HALF_SURROGATE))
     if halved.height:
         texts = texts.with_columns(pl.col("text").map_elements(_whole, return_dtype=pl.String))
     decoded = events_of_records(texts, parser)
@@ -429,12 +419,12 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
     broken = [
         _broken("record.not_json", bad.filter(finished)),
         _broken("record.not_utf8", not_text.filter(finished)),
-        _broken("record.too_long", too_long, message=TOO_LONG),
+        _broken("record.too_long", too_long, message=json_lines.TOO_LONG),
         *(
             _half_surrogates(source, lines["text"], f"line {lines['line_no'].min()!s}")
             for (source,), lines in halved.group_by("source", maintain_order=True)
         ),
-        _broken("line.unfinished", cut_off.filter(~finished), message=UNFINISHED),
+        _broken("line.unfinished", cut_off.filter(~finished), message=json_lines.UNFINISHED),
     ]
     losses = Gathered(broken=pl.concat(broken))
     return together([*(Gathered(log=log) for log in logs), wire, losses])
@@ -625,7 +615,7 @@ def _unreadable_files(source: str, files: Sequence[tuple[Path, OSError]]) -> pl.
     path, error = files[0]
     # That a file was deleted explains least about the others.
     errors = (reason for _, reason in files if not isinstance(reason, FileNotFoundError))
-    code, message = loss_reason(next(errors, error))
+    code, message = json_lines.loss_reason(next(errors, error))
     name = legible(path.name)
     more = {"n_rows": len(files), "table": name, "example": name, "action": "excluded"}
     return counted(source, NAME, code, "warning", message, **more)  # type: ignore[arg-type]

@@ -19,14 +19,6 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.package_tables import package_table
-from stateanalytics.core.schema import (
-    CLAIM_STATUSES,
-    DELIVERIES,
-    DIMENSIONS,
-    HEALTHS,
-    LIFECYCLES,
-    OUTCOMES,
-)
 from stateanalytics.systems import situations
 from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.situations import cause_by_words, refined
@@ -139,20 +131,20 @@ RUN_KEY = ("source", "session_id", "exec_no")
 class _Situation(NamedTuple):
     of: Annotated[str, ("execution", "call")]
     situation: str
-    lifecycle: Annotated[str, LIFECYCLES]
-    outcome: Annotated[str, OUTCOMES] | None
-    health: Annotated[str, HEALTHS] | None
-    delivery: Annotated[str, DELIVERIES] | None
-    delivery_without_output: Annotated[str, DELIVERIES] | None
+    lifecycle: Annotated[str, schema.LIFECYCLES]
+    outcome: Annotated[str, schema.OUTCOMES] | None
+    health: Annotated[str, schema.HEALTHS] | None
+    delivery: Annotated[str, schema.DELIVERIES] | None
+    delivery_without_output: Annotated[str, schema.DELIVERIES] | None
 
 
 class _Reason(NamedTuple):
     why: str
     place: int
-    dimension: Annotated[str, DIMENSIONS]
+    dimension: Annotated[str, schema.DIMENSIONS]
     code: str
     message: str
-    claim: Annotated[str, CLAIM_STATUSES]
+    claim: Annotated[str, schema.CLAIM_STATUSES]
     confidence: float
     has_event: bool
     is_quoted: bool
