@@ -78,7 +78,9 @@ HEAVY = (
 )
 
 
-NEEDED_FOR_HELP = ("cli", "cli.options", "core", "core.text", "errors", "questions")
+NEEDED_FOR_HELP = (
+    *("cli", "cli.options", "core", "core.package_tables", "core.text", "errors", "questions"),
+)
 
 
 def top(path):
