@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from stateanalytics.cli.options import OPTIONS, READING, limit_option
+from stateanalytics.cli.options import OPTIONS, READING
 from stateanalytics.cli.output import FORMATS, takes
 from stateanalytics.cli.questions import command_of
 from stateanalytics.questions import COMMANDS, Question, questions_of
@@ -63,8 +63,8 @@ def _shared() -> set[str]:
 
     def command() -> None: ...
 
-    with_all = takes(*READING, formats=FORMATS)(command)
-    for option in (limit_option, OPTIONS["window"], OPTIONS["own"]):
+    with_all = takes(READING, formats=FORMATS)(command)
+    for option in (OPTIONS["limit"], OPTIONS["window"], OPTIONS["own"]):
         with_all = option(with_all)
     return {parameter.name for parameter in with_all.__click_params__} | {None, "budget"}
 

@@ -16,7 +16,6 @@ from stateanalytics.cli.options import (
     OPTIONS,
     READING,
     examples,
-    limit_option,
     note,
     refuse_options_of_others,
     sources_argument,
@@ -71,12 +70,12 @@ def command_of(name: str) -> click.Command:
     ask.__doc__ = f"{command.summary}\n\n{command.details}\n\n{_list_of(questions)}"
     # The window comes last of what the questions take, as in the help of `report`.
     first = [option for key, option in by_key.items() if key != "window"]
-    own = [*first, limit_option, *(by_key[key] for key in by_key if key == "window")]
+    own = [*first, OPTIONS["limit"], *(by_key[key] for key in by_key if key == "window")]
     return click.command(
         name,
         cls=WithOwn if name == "failures" else click.Command,
         epilog=examples(*(f"stateanalytics {line}" for line in command.examples)),
-    )(sources_argument(takes(*own, *READING)(ask)))
+    )(sources_argument(takes(*own, READING)(ask)))
 
 
 def _list_of(questions: Sequence[Question]) -> str:
