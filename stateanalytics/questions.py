@@ -66,7 +66,7 @@ class Question:
     options : tuple of str
         Keys of `cli.options.OPTIONS`, or parameters of the function.
     columns : tuple of str
-        What a table on the terminal shows, 80 columns of text wide; files hold all. Empty: everything.
+        What a table on the terminal shows, 80 characters wide; files hold all. Empty: everything.
     over : str
         What the function takes first: the snapshot, or what is derived from it before.
     part : str
