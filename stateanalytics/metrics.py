@@ -145,9 +145,9 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
     findings = all_findings(snap, states, audit(snap, policy=policy, states=states))
     yield _gauge("findings", "Problems in the data themselves.", _counts(findings, "severity"))
     yield _gauge("open_runs", "Open runs.", _counts(opened, "system", kinds))
-    for measure, words in (("silence", "silence"), ("age", "age")):
+    for measure in ("silence", "age"):
         longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())
-        yield _gauge(f"open_run_{measure}", f"The longest {words} of a run.", longest, seconds)
+        yield _gauge(f"open_run_{measure}", f"The longest {measure} of a run.", longest, seconds)
     if limits is not None:
         yield from _past_limits(opened, limits)
     error = few(pl.when("is_bad").then(pl.col("reason_code").fill_null(POOLED)))

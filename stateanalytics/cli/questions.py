@@ -196,7 +196,7 @@ def _answer(request: Request, question: Question, given: Given) -> None:
         if settings is not None:
             _write_settings(request, joined, values)
             return
-        frame = _ANSWERS.get(question.command, _asked)(joined, request, question, values)
+        frame = _ANSWERS[question.command](joined, request, question, values)
         shown, columns = _for_terminal(frame, question, values, is_table=request.format == "table")
         request.write(shown, columns=columns, inputs=snap.inputs)
         if "window" in question.options:
@@ -230,12 +230,8 @@ def _check_known(column: str, word: str | None, known: Sequence[str]) -> None:
         )
 
 
-def _asked(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
-    """The answer of the function, which gets every value that it has a parameter for."""
-    return _called(question, snap, values)
-
-
 def _called(question: Question, first: Any, values: Given) -> pl.DataFrame:
+    """The answer of the function, which gets every value that it has a parameter for."""
     function = question.answer()
     given = question.accepted(values)
     result = function(
