@@ -14,9 +14,9 @@ import inspect
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.package_tables import package_table, table_rows
 
 _TAKEN = ("snapshot", "table", "runs", "curve", "limited", "detections", "nothing")
 
@@ -123,121 +123,46 @@ class Question:
         return {name: value for name, value in values.items() if name in parameters}
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command that asks questions, as its ``--help`` describes it.
+class Command(NamedTuple):
+    """A command, as its ``--help`` describes it.
 
     Attributes
     ----------
+    name : str
+        What people type.
+    heading : str
+        The part of the page of all commands that lists it.
+    module : str
+        The module of `cli` that has it; ``questions``: it is made from its questions.
     summary : str
         The first line of its help.
     details : str
-        What follows, one paragraph a line.
-    examples : tuple of str
-        Command lines, without the name of the program.
+        What follows, where the command is made from questions; others have a docstring.
     """
 
+    name: str
+    heading: str
+    module: str
     summary: str
-    details: str
-    examples: tuple[str, ...]
+    details: str = ""
 
 
-COMMANDS = {
-    "attention": Command(
-        "List what needs attention: critical items and warnings, still open ones first.",
-        "A table groups similar items into one row: the 20 longest silent open items first, then "
-        "what has ended, the other open items, and what somebody stopped on purpose. Other "
-        "formats list each item, most severe first. Items that an operator has dismissed, and "
-        "rows that repeat another row, such as branches, are excluded and counted. Without a "
-        "window everything is listed; with one, the items that the report of that window counts.",
-        (
-            "attention state.db",
-            "attention state.db --severity critical -o attention.csv",
-            "attention state.db --show states --type session --limit 200",
-            "attention state.db --show findings --severity error --format json",
-            "attention state.db --show audit -o contradictions.csv",
-        ),
-    ),
-    "failures": Command(
-        "Show why runs fail, one row for what one person would fix, the most expensive first.",
-        "Without a window, everything is counted, and --show change and --show life compare the "
-        "seven days up to as-of with the seven before. `failures own` records the owner of a "
-        "failure.",
-        (
-            "failures state.db --week 2026-W21",
-            "failures state.db --week 2026-W21 --rules rules.toml",
-            "failures state.db --show change --against last-week/state.db",
-            "failures ~/.claude --of calls",
-            "failures state.db --show clusters --cluster f1:31a8fa48",
-            "failures state.db --cluster 3dd4831b",
-            "failures state.db --cluster 3dd4831b -o rows.csv",
-            "failures history/ --show life --ledger owners.csv",
-            "failures history/ --show registry --registry faults.csv --write",
-            "failures own v1:3dd4831bf7f3 --owner ada --ticket OPS-17",
-        ),
-    ),
-    "detectors": Command(
-        "List where rules for stale, stuck and slow contradict each other, and why.",
-        "The first line explains the worst contradiction. Rules about runs come first: pairs that "
-        "one page showed together, then pairs with the most disagreements.",
-        (
-            "detectors state.db",
-            "detectors state.db --detectors all",
-            "detectors state.db --at 2026-05-20T12:00 --detectors B2,B4",
-            "detectors state.db --rows -o disagreements.csv",
-            "detectors --list",
-        ),
-    ),
-    "costs": Command(
-        "Show what runs cost: as reported, and estimated from tokens.",
-        "Estimates use list prices. Reported and estimated costs are given in total, per "
-        "completed run, per merged run, and for runs that failed. Without a window, everything "
-        "is counted.",
-        (
-            "costs state.db --week 2026-W21",
-            "costs --by day,model --tz Europe/Berlin",
-            "costs --by project --prices my.toml",
-            "costs history/ --by system,model,project -o costs.csv",
-        ),
-    ),
-    "durations": Command(
-        "Show how long runs take, and which runs were stopped by time limits.",
-        "A run that is still open, or that was stopped by its limit, took at least that long "
-        "(censored). Durations that cannot be trusted are excluded and counted on standard error. "
-        "Limits are read from checkpoints and metadata; a limit that is declared nowhere is "
-        "inferred where many runs end after the same time.",
-        (
-            "durations state.db",
-            "durations state.db --by agent --prob 0.5 --prob 0.9",
-            "durations state.db --show change --week 2026-W21 --by agent",
-            "durations state.db --show compare --by model",
-            "durations state.db --by teams.owner --table teams=teams.csv",
-            "durations state.db --show curve -o curve.csv",
-            "durations state.db --show limits",
-            "durations state.db --show candidates --candidate 1800 --candidate 3600",
-        ),
-    ),
-    "thresholds": Command(
-        "Recommend a value for every threshold, with the evidence.",
-        "Costs are minutes of a person's attention; only their ratios matter. A change is "
-        "recommended only if it saves significantly more than noise; to keep today's value only "
-        "if no other value could save much.",
-        (
-            "thresholds state.db",
-            "thresholds state.db --false-alarm 20 -o thresholds.csv",
-            "thresholds state.db --settings toml -o thresholds.toml",
-            "thresholds state.db --covering --loses 0.01",
-            "thresholds history/ --review",
-            "thresholds state.db --policy v1 --against operator",
-        ),
-    ),
-}
+_HERE = "stateanalytics.core"
+ALL_COMMANDS = {command.name: command for command in package_table(_HERE, "commands.csv", Command)}
+COMMANDS = {name: known for name, known in ALL_COMMANDS.items() if known.module == "questions"}
 """The commands that are made from questions; the others are written by hand."""
 
-_TOOLS = {tool.asked_by: tool for tool in package_table("stateanalytics.core", "tools.csv", Tool)}
+
+def examples_of(command: str) -> list[str]:
+    """Command lines to copy; of no command those of the program."""
+    rows = table_rows(_HERE, "examples.csv")
+    return [row["line"] for row in rows if row["command"] == command]
+
+
+_TOOLS = {tool.asked_by: tool for tool in package_table(_HERE, "tools.csv", Tool)}
 QUESTIONS = tuple(
     replace(question, tool=_TOOLS.get(question.asked_by))
-    for question in package_table("stateanalytics.core", "questions.csv", Question)
+    for question in package_table(_HERE, "questions.csv", Question)
 )
 
 

@@ -8,7 +8,7 @@ import click
 from stateanalytics.cli.options import OPTIONS, READING
 from stateanalytics.cli.output import FORMATS, takes
 from stateanalytics.cli.questions import command_of
-from stateanalytics.questions import COMMANDS, Question, questions_of
+from stateanalytics.questions import COMMANDS, Question, examples_of, questions_of
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "commands.md"
@@ -28,7 +28,7 @@ def with_questions(page: str) -> str:
 
 def _described(name: str) -> Iterator[str]:
     command, questions = COMMANDS[name], questions_of(name)
-    yield from ("```sh", *(f"stateanalytics {line}" for line in command.examples), "```", "")
+    yield from ("```sh", *examples_of(name), "```", "")
     yield from (f"{command.summary} {command.details}", "")
     yield from ("| option | lists | in Python | in SQL | tool |", "|---|---|---|---|---|")
     for question in questions:

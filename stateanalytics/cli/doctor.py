@@ -20,13 +20,7 @@ _ONLY_BEFORE = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
 _FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab")
 
 
-@click.command(
-    epilog=examples(
-        "stateanalytics doctor",
-        'stateanalytics report "$(stateanalytics doctor --demo)"',
-        "stateanalytics doctor --calibrate 3 state.db",
-    )
-)
+@click.command(epilog=examples("doctor"))
 @named("doctor.demo", "doctor.calibrate")
 @click.argument("sources", nargs=-1, metavar="[SOURCES]...")
 def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> int:

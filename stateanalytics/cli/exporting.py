@@ -33,17 +33,7 @@ EXPORTS = {
 _N_STALE = 3
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics export state.db -o week.xlsx",
-        "stateanalytics export history/ -o fleet.duckdb --table teams=teams.csv",
-        "stateanalytics export state.db -o week.sqlite --only entities --only states",
-        "stateanalytics export history/ -o week.sqlite --metadata week.json",
-        "stateanalytics export history/ --otlp spans.jsonl",
-        "stateanalytics export history/ --metrics /var/lib/node_exporter/agents.prom",
-        "stateanalytics export --views models/stateanalytics",
-    )
-)
+@click.command(epilog=options.examples("export"))
 @options.sources_argument
 @options.named(
     *("export.target", "export.only", "export.metadata", "export.otlp"),
@@ -149,13 +139,7 @@ def _write_views(folder: Path) -> None:
         put(content.encode(), folder / f"{view.frame.name}.sql")
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics archive state.db --to history/",
-        "stateanalytics archive 'hosts/*/state.db' --to history/ --jobs 4",
-        "stateanalytics report history/ -o week.html --week 2026-W21",
-    )
-)
+@click.command(epilog=options.examples("archive"))
 @options.sources_argument
 @options.option("archive.to", required=True)
 @options.named("archive.jobs", "archive.bodies", "archive.redact", "archive.compact", "salvage")

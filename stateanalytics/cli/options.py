@@ -11,6 +11,7 @@ import click
 
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.text import visible
+from stateanalytics.questions import examples_of
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
@@ -169,9 +170,9 @@ def with_tables(snap: Snapshot, own: Sequence[str]) -> Snapshot:
     return snap
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: lines to copy, each kept as it is."""
-    return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in lines)))
+def examples(command: str = "") -> str:
+    """The end of a command's help, or of that of the program: lines to copy, kept as they are."""
+    return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in examples_of(command))))
 
 
 def refuse_options_of_others(mode: str, modes: Mapping[str, Sequence[str]]) -> None:

@@ -33,14 +33,7 @@ class WithOwn(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-@click.command(
-    "own",
-    epilog=examples(
-        "stateanalytics failures own v1:3dd4831bf7f3 state.db --owner ada --ticket OPS-17",
-        "stateanalytics failures own v1:3dd4831bf7f3 --resolved-in 1.4.2",
-        "stateanalytics failures own v1:3dd4831bf7f3 --expected-until 2026-W24 --note 'see OPS-17'",
-    ),
-)
+@click.command("own", epilog=examples("own"))
 @click.argument("cluster", metavar="CLUSTER")
 @sources_argument
 @named("own.owner", "own.ticket", "own.remark", "own.resolved_in", "own.resolved_on")

@@ -37,15 +37,7 @@ def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
     return size
 
 
-@click.command(
-    epilog=options.examples(
-        'stateanalytics sql state.db "FROM attention"',
-        'stateanalytics sql state.db "SELECT * FROM entities WHERE agent = $who" -p who=coder',
-        'stateanalytics sql state.db "FROM states" -o states.parquet --max-rows 1000000',
-        "stateanalytics sql --schema failures.clusters",
-        "stateanalytics sql state.db --schema raw_sessions",
-    )
-)
+@click.command(epilog=options.examples("sql"))
 @options.sources_argument
 @click.argument("query", required=False)
 @options.named("sql.schema", "sql.is_views", "sql.params", "sql.max_rows", "sql.timeout")

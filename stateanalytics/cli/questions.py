@@ -74,7 +74,7 @@ def command_of(name: str) -> click.Command:
     return click.command(
         name,
         cls=WithOwn if name == "failures" else click.Command,
-        epilog=examples(*(f"stateanalytics {line}" for line in command.examples)),
+        epilog=examples(name),
     )(sources_argument(takes(*own, READING)(ask)))
 
 

@@ -78,18 +78,7 @@ _MODES = {
 """Whether an option belongs to the page, to ``--weeks`` or to ``--against``."""
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics report state.db -o week.html",
-        "stateanalytics report state.db --brief -o mail.html",
-        "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
-        "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
-        "stateanalytics report history/ --week 2026-W21 --ledger owners.csv",
-        "stateanalytics report host-7/ host-8/ -o fleet.html",
-        "stateanalytics report history/ --weeks 26 --limits",
-        "stateanalytics report this.json --against last.json",
-    )
-)
+@click.command(epilog=options.examples("report"))
 @options.sources_argument
 @options.named(
     *(f"report.{name}" for name in ("n_weeks", "show", "top", "has_limits", "against", "brief")),
@@ -395,12 +384,7 @@ def _write_difference(request: Request, against: Path) -> None:
     request.write(changes, columns=shown, limit=changes.height)
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics show state.db 6009d20f",
-        "stateanalytics show state.db 6009d20f -o run.html --open",
-    )
-)
+@click.command(epilog=options.examples("show"))
 @options.sources_argument
 @click.argument("entity_id", metavar="ID")
 @options.named("show.output", "is_opened")

@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics watch state.db",
-        "stateanalytics watch state.db --every 30 --policy operator",
-    )
-)
+@click.command(epilog=options.examples("watch"))
 @options.sources_argument
 @options.named("watch.every_s", "watch.looks", "watch.metrics_file")
 @takes(options.named("policy"), formats=None)
@@ -100,11 +95,7 @@ def _print(changed: pl.DataFrame) -> None:
         click.echo(visible(line.rstrip())[:300])
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics mcp history/", "your-agent mcp add fleet -- stateanalytics mcp ~/history"
-    )
-)
+@click.command(epilog=options.examples("mcp"))
 @options.sources_argument
 @takes(options.named("as_of", "policy", "salvage"), formats=None)
 @options.named("mcp.has_sql")
