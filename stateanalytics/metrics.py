@@ -126,36 +126,23 @@ def _metrics(snap: Facts, policy: Policy | None, limits: pl.DataFrame | None) ->
     yield _gauge("as_of_timestamp", "The instant of all these metrics.", as_of, seconds)
     newest = snap.sources.group_by("system").agg(value=pl.col("last_at").max().dt.epoch("s"))
     yield _gauge("newest_timestamp", "The newest moment in the data.", newest, seconds)
-    yield _gauge(
-        "entities",
-        "Entities of every type, by severity.",
-        _counts(rows.filter(~pl.col("is_mirror")), "system", "entity_type", "severity"),
-    )
-    yield _gauge(
-        "attention_items",
-        "Items that need attention.",
-        _counts(
-            attention_items(
-                snap, states, reasons, policy=policy, efforts=judged_effort(snap, policy)
-            ),
-            "system",
-            "severity",
-        ),
-    )
+    there = _counts(rows.filter(~pl.col("is_mirror")), "system", "entity_type", "severity")
+    yield _gauge("entities", "Entities of every type, by severity.", there)
+    efforts = judged_effort(snap, policy)
+    items = attention_items(snap, states, reasons, policy=policy, efforts=efforts)
+    needing = _counts(items, "system", "severity")
+    yield _gauge("attention_items", "Items that need attention.", needing)
     findings = all_findings(snap, states, audit(snap, policy=policy, states=states))
     yield _gauge("findings", "Problems in the data themselves.", _counts(findings, "severity"))
     yield _gauge("open_runs", "Open runs.", _counts(opened, "system", kinds))
-    for measure, words in (("silence", "silence"), ("age", "age")):
+    for measure in ("silence", "age"):
         longest = opened.group_by("system", kind=kinds).agg(value=pl.col(f"{measure}_s").max())
-        yield _gauge(f"open_run_{measure}", f"The longest {words} of a run.", longest, seconds)
+        yield _gauge(f"open_run_{measure}", f"The longest {measure} of a run.", longest, seconds)
     if limits is not None:
         yield from _past_limits(opened, limits)
     error = few(pl.when("is_bad").then(pl.col("reason_code").fill_null(POOLED)))
-    yield _gauge(
-        "day_ended_runs",
-        "Runs that ended in the 24 hours before.",
-        _counts(ended, "system", "outcome", error.alias("error_type")),
-    )
+    ends = _counts(ended, "system", "outcome", error.alias("error_type"))
+    yield _gauge("day_ended_runs", "Runs that ended in the 24 hours before.", ends)
     yield from _spent(ended)
 
 
@@ -198,11 +185,8 @@ def _past_limits(opened: pl.DataFrame, limits: pl.DataFrame) -> Iterator[Metric]
         .group_by("system", "kind", "measure").agg(value=pl.col("limit_s").max()),
         "seconds",
     )  # fmt: skip
-    yield _gauge(
-        "open_runs_past_limit",
-        "Open runs beyond a limit.",
-        judged.group_by("system", "measure", kind="pooled").agg(value=is_past.sum()),
-    )
+    past = judged.group_by("system", "measure", kind="pooled").agg(value=is_past.sum())
+    yield _gauge("open_runs_past_limit", "Open runs beyond a limit.", past)
 
 
 def _spent(ended: pl.DataFrame) -> Iterator[Metric]:
@@ -214,16 +198,13 @@ def _spent(ended: pl.DataFrame) -> Iterator[Metric]:
     tokens = ended.group_by("system", *labels).agg(
         input=pl.col("n_input_tokens").sum(), output=pl.col("n_output_tokens").sum()
     )
-    yield _gauge(
-        "day_tokens",
-        "Tokens of the runs that ended in the 24 hours before.",
-        tokens.unpivot(
-            ["input", "output"],
-            index=["system", "gen_ai_request_model", "gen_ai_provider_name"],
-            variable_name="gen_ai_token_type",
-            value_name="value",
-        ),
+    of_type = tokens.unpivot(
+        ["input", "output"],
+        index=["system", "gen_ai_request_model", "gen_ai_provider_name"],
+        variable_name="gen_ai_token_type",
+        value_name="value",
     )
+    yield _gauge("day_tokens", "Tokens of the runs that ended in the 24 hours before.", of_type)
     cost = ended.group_by("system", *labels).agg(value=pl.col("cost_usd").sum().round(6))
     yield _gauge("day_cost", "Reported cost of these runs.", cost, "usd")
 

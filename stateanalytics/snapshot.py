@@ -45,8 +45,8 @@ class _Asked:
 
     paths: tuple[str | Path, ...]
     as_of: datetime | None
-    bodies: bool
-    on_error: Literal["skip", "raise", "salvage"]
+    bodies: bool = False
+    on_error: Literal["skip", "raise", "salvage"] = "skip"
     weeks: str | None = None
     probe: bool = False
     budget: Budget | None = None
@@ -349,8 +349,6 @@ class Snapshot(Facts):
         ArgumentError
             If there is no table of that name.
         """
-        from stateanalytics.errors import did_you_mean
-
         tables = self._tables_for(policy)
         if name not in tables:
             raise ArgumentError(
@@ -780,24 +778,16 @@ def read(
 
 
 def read_for_once(
-    *paths: str | Path,
-    as_of: datetime | date | str | float | None = None,
-    bodies: bool = False,
-    on_error: Literal["skip", "raise", "salvage"] = "skip",
-    probe: bool = False,
-    budget: Budget | str | None = None,
-    cache: bool = True,
+    *paths: str | Path, as_of: object = None, budget: Budget | str | None = None, **options: Any
 ) -> Snapshot:
     """What `read` gives, for who does not refresh it: in two thirds of the memory.
 
     Parameters
     ----------
-    *paths, as_of, bodies, on_error, probe, budget, cache
+    *paths, as_of, budget, **options
         As for `read`.
     """
-    asked = _Asked(
-        paths, _instant(as_of), bodies, on_error, probe=probe, budget=_budget(budget), cache=cache
-    )
+    asked = _Asked(paths, _instant(as_of), budget=_budget(budget), **options)
     return _snapshot(*_loaded(asked, None, keep=False), asked)
 
 
@@ -812,37 +802,13 @@ def _loaded(
             "omit as_of, or probe=True",
             shell="omit --as-of, or --probe",
         )
-    return read_and_keep(
-        asked.paths,
-        as_of=asked.as_of,
-        bodies=asked.bodies,
-        on_error=asked.on_error,
-        shown=progress,
-        budget=asked.budget,
-        before=before,
-        weeks=asked.weeks,
-        keep=keep,
-        probe=asked.probe,
-        cache=asked.cache and before is None,
-    )
+    options = vars(asked) | {"cache": asked.cache and before is None}
+    return read_and_keep(**options, shown=progress, before=before, keep=keep)
 
 
 def _snapshot(facts: Facts, stores: tuple[Store, ...], memory: Memory, asked: _Asked) -> Snapshot:
     return Snapshot(
-        entities=facts.entities,
-        transitions=facts.transitions,
-        events=facts.events,
-        findings=facts.findings,
-        sources=facts.sources,
-        as_of=facts.as_of,
-        as_of_from=facts.as_of_from,
-        details=facts.details,
-        inputs=facts.inputs,
-        named=facts.named,
-        stores=stores,
-        has_bodies=asked.bodies,
-        _asked=asked,
-        _memory=memory,
+        **vars(facts), stores=stores, has_bodies=asked.bodies, _asked=asked, _memory=memory
     )
 
 
@@ -866,7 +832,6 @@ def demo() -> Snapshot:
 
 def only_frame(columns: pl.DataFrame, name: str) -> pl.DataFrame:
     """The rows of a data dictionary for the table, frame or function of a name."""
-    from stateanalytics.errors import did_you_mean
     from stateanalytics.sql.returned import frames_named
 
     rows = columns.filter(pl.col("frame") == name)

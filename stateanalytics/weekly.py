@@ -18,13 +18,8 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.errors import ArgumentError, check_number
+from stateanalytics.failures import failure_rows
 from stateanalytics.failures.counting import count_groups, count_run_incidents
-from stateanalytics.failures.failure_rows import (
-    add_clusters,
-    add_templates,
-    priced,
-    select_failures,
-)
 from stateanalytics.failures.incident_grouping import add_incidents, observed_s
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
@@ -126,9 +121,9 @@ class _Week(NamedTuple):
             window.label,
             observed_s(window, past.as_of, begins_at(past.entities)),
             counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
-            priced(select_failures(rows), past).with_columns(week),
+            failure_rows.priced(failure_rows.select_failures(rows), past).with_columns(week),
             started.select("kind", "duration_s", "ended", week, *_UNIT[:-1]),
-            select_failures(ever)["reason_message"],
+            failure_rows.select_failures(ever)["reason_message"],
         )
 
 
@@ -205,9 +200,9 @@ def _failed(weeks: Sequence[_Week]) -> pl.DataFrame:
         return pl.DataFrame()
     messages = pl.concat([week.messages for week in weeks])
     rows = (
-        add_templates(pl.concat([week.failed for week in weeks]), messages)
+        failure_rows.add_templates(pl.concat([week.failed for week in weeks]), messages)
         .with_columns(rule_name=pl.lit(None, pl.String))
-        .pipe(add_clusters)
+        .pipe(failure_rows.add_clusters)
         .sort("failed_at", "source", "entity_type", "entity_id")
     )
     # Week by week, so that a count does not depend on how many weeks were asked for.

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import click
 
-from stateanalytics.cli.options import OPTIONS, READING, limit_option
+from stateanalytics.cli.options import OPTIONS, READING
 from stateanalytics.cli.output import FORMATS, takes
 from stateanalytics.cli.questions import command_of
-from stateanalytics.questions import COMMANDS, Question, questions_of
+from stateanalytics.questions import COMMANDS, Question, examples_of, questions_of
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "commands.md"
@@ -28,7 +28,7 @@ def with_questions(page: str) -> str:
 
 def _described(name: str) -> Iterator[str]:
     command, questions = COMMANDS[name], questions_of(name)
-    yield from ("```sh", *(f"stateanalytics {line}" for line in command.examples), "```", "")
+    yield from ("```sh", *examples_of(name), "```", "")
     yield from (f"{command.summary} {command.details}", "")
     yield from ("| option | lists | in Python | in SQL | tool |", "|---|---|---|---|---|")
     for question in questions:
@@ -63,8 +63,8 @@ def _shared() -> set[str]:
 
     def command() -> None: ...
 
-    with_all = takes(*READING, formats=FORMATS)(command)
-    for option in (limit_option, OPTIONS["window"], OPTIONS["own"]):
+    with_all = takes(READING, formats=FORMATS)(command)
+    for option in (OPTIONS["limit"], OPTIONS["window"], OPTIONS["own"]):
         with_all = option(with_all)
     return {parameter.name for parameter in with_all.__click_params__} | {None, "budget"}
 

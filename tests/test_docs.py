@@ -86,7 +86,7 @@ def test_a_release_is_told_in_600_words_at_most():
 
 @pytest.mark.parametrize("name", cli.list_commands(None))
 def test_the_list_of_commands_says_what_each_says_of_itself(name):
-    assert LISTED[name][1] == cli.get_command(None, name).get_short_help_str(200)
+    assert LISTED[name].summary == cli.get_command(None, name).get_short_help_str(200)
 
 
 def test_the_page_of_the_schema_is_current(capsys):

@@ -28,9 +28,9 @@ MODULES += sorted(path.relative_to(PACKAGE) for path in PACKAGE.glob("*/**/__ini
 # What stands in a line may be imported by the lines below it, by nothing else.
 ORDER = (
     ("core.text",),
-    ("errors", "questions"),
+    ("errors",),
     ("core",),
-    ("stats",),
+    ("stats", "questions"),
     ("io", "demo_data"),
     ("systems",),
     ("state",),
@@ -78,7 +78,9 @@ HEAVY = (
 )
 
 
-NEEDED_FOR_HELP = ("cli", "cli.options", "core", "core.text", "errors", "questions")
+NEEDED_FOR_HELP = (
+    *("cli", "cli.options", "core", "core.package_tables", "core.text", "errors", "questions"),
+)
 
 
 def top(path):

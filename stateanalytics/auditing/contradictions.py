@@ -15,6 +15,7 @@ from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFE
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
+from stateanalytics.state.definitions import FAILURES, STOPPED
 from stateanalytics.state.display import delivery_code, domain, health_code
 from stateanalytics.state.reasons import FORM, OURS, REGISTRY
 from stateanalytics.systems import all_systems
@@ -88,13 +89,9 @@ def changes_against_history(cases: Cases) -> pl.LazyFrame:
             pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
         )
     )
-    differing = audit_rows(
-        both,
-        "audit.status_differs_from_history",
-        at="at",
-        says=pl.format("its row says {}", word("raw_status")),
-        against=pl.format("its history ended in {}", word("status")),
-    )
+    row = pl.format("its row says {}", word("raw_status"))
+    history = pl.format("its history ended in {}", word("status"))
+    differing = audit_rows(both, "audit.status_differs_from_history", row, history, "at")
     return pl.concat([gaps, differing])
 
 
@@ -111,13 +108,9 @@ def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.LazyFrame:
             pl.col("previous_status") != pl.col("before"),
         )
     )
-    return audit_rows(
-        gaps,
-        "audit.history_gap",
-        at="at",
-        says=pl.format("a change from {} to {}", word("previous_status"), word("status")),
-        against=pl.format("the change before it ended in {}", word("before")),
-    )
+    change = pl.format("a change from {} to {}", word("previous_status"), word("status"))
+    before = pl.format("the change before it ended in {}", word("before"))
+    return audit_rows(gaps, "audit.history_gap", change, before, "at")
 
 
 def _ordered(cases: Cases) -> pl.DataFrame:
@@ -184,18 +177,11 @@ def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
         pl.col("health").replace_strict(_IN_WORDS, default="no sign of life"),
         moment("last_activity_at"),
     )
-    code = "audit.open_without_sign_of_life"
+    childless = pl.format("no session in {}", how_long_each("age_s", "an unknown time"))
+    code, status = "audit.open_without_sign_of_life", _status()
     return pl.concat(
-        [
-            audit_rows(silent, code, at="last_activity_at", says=_status(), against=since),
-            audit_rows(
-                empty,
-                code,
-                at="last_activity_at",
-                says=_status(),
-                against=pl.format("no session in {}", how_long_each("age_s", "an unknown time")),
-            ),
-        ]
+        audit_rows(rows, code, status, evidence, "last_activity_at")
+        for rows, evidence in ((silent, since), (empty, childless))
     )
 
 
@@ -215,29 +201,14 @@ def end_times(cases: Cases) -> pl.LazyFrame:
     open_ended = rows.filter(
         "is_open", pl.col("lifecycle").is_in(_AT_WORK), pl.col("ended_at").is_not_null()
     )
+    status, missing = _status(), pl.lit("no usable end time was recorded")
+    started = pl.format("started {}", moment("started_at"))
+    ended = pl.format("ended {}", moment("ended_at"))
     return pl.concat(
         [
-            audit_rows(
-                unended,
-                "audit.end_missing",
-                at="last_activity_at",
-                says=_status(),
-                against=pl.lit("no usable end time was recorded"),
-            ),
-            audit_rows(
-                early,
-                "audit.end_before_start",
-                at="ended_at",
-                says=pl.format("started {}", moment("started_at")),
-                against=pl.format("ended {}", moment("ended_at")),
-            ),
-            audit_rows(
-                open_ended,
-                "audit.end_while_open",
-                at="ended_at",
-                says=_status(),
-                against=pl.format("ended {}", moment("ended_at")),
-            ),
+            audit_rows(unended, "audit.end_missing", status, missing, "last_activity_at"),
+            audit_rows(early, "audit.end_before_start", started, ended, "ended_at"),
+            audit_rows(open_ended, "audit.end_while_open", status, ended, "ended_at"),
         ]
     )
 
@@ -248,13 +219,9 @@ def stored_durations(cases: Cases) -> pl.LazyFrame:
     differing = cases.plan.with_columns(took_s=took).filter(
         pl.col("took_s") >= 0, (pl.col("stored_duration_s") - pl.col("took_s")).abs() > TOLERANCE_S
     )
-    return audit_rows(
-        differing,
-        "audit.duration_differs",
-        at="ended_at",
-        says=pl.format("stored: {} s", pl.col("stored_duration_s").round(3)),
-        against=pl.format("from start to end: {} s", pl.col("took_s").round(3)),
-    )
+    stored = pl.format("stored: {} s", pl.col("stored_duration_s").round(3))
+    counted = pl.format("from start to end: {} s", pl.col("took_s").round(3))
+    return audit_rows(differing, "audit.duration_differs", stored, counted, "ended_at")
 
 
 def _status() -> pl.Expr:
@@ -281,27 +248,21 @@ def contract_verdicts(cases: Cases) -> pl.LazyFrame:
         n_missing.cast(pl.String).fill_null("an unknown number of"),
     )
     ended = pl.format("status {} with reason {}", word("raw_status"), word("reason_code"))
+    alone = pl.format("verdict {}", word("verdict"))
+    is_valid = pl.col("is_verdict_valid").fill_null(value=True)
+    differing, miscounted = rows.filter(for_nothing | despite), rows.filter(counts & is_valid)
     return pl.concat(
         [
-            audit_rows(
-                rows.filter(for_nothing | despite),
-                "audit.verdict_contradicts_reason",
-                at="ended_at",
-                says=ended,
-                against=verdict,
-            ),
-            audit_rows(
-                rows.filter(counts & pl.col("is_verdict_valid").fill_null(value=True)),
-                "audit.verdict_contradicts_counts",
-                at="ended_at",
-                says=pl.format("verdict {}", word("verdict")),
-                against=verdict,
-            ),
+            audit_rows(differing, "audit.verdict_contradicts_reason", ended, verdict, "ended_at"),
+            audit_rows(miscounted, "audit.verdict_contradicts_counts", alone, verdict, "ended_at"),
         ]
     )
 
 
 _WORK = ["source", "system"]
+_ENDED_BEFORE = "audit.parent_ended_before_children"
+_OPEN_AFTER = "audit.parent_open_after_children"
+_CONTRADICTS = "audit.parent_contradicts_children"
 # (parent, child, the child's column that names the parent). A play does not contain its
 # session but follows it, through a gate that may refuse: only whether both are over is compared.
 _FAMILIES = (("invocation", "session", "invocation_id"), ("show", "play", "parent_id"))
@@ -322,27 +283,14 @@ def over_or_open(cases: Cases) -> pl.LazyFrame:
             "is_open", pl.col("n_open") == 0, pl.col("n_legacy") == 0, since_s > quiet_s
         )
         status = pl.format("{} {}", pl.lit(parent), word("raw_status"))
+        still = pl.format("{} of {} {}s not over", "n_open", "n_children", pl.lit(child))
+        over = pl.format(
+            "{} of {} {}s over, the last since {}",
+            *("n_children", "n_children", pl.lit(child), moment("last_end_at")),
+        )
         parts += [
-            audit_rows(
-                late,
-                "audit.parent_ended_before_children",
-                at="ended_at",
-                says=status,
-                against=pl.format("{} of {} {}s not over", "n_open", "n_children", pl.lit(child)),
-            ),
-            audit_rows(
-                forgotten,
-                "audit.parent_open_after_children",
-                at="last_end_at",
-                says=status,
-                against=pl.format(
-                    "{} of {} {}s over, the last since {}",
-                    "n_children",
-                    "n_children",
-                    pl.lit(child),
-                    moment("last_end_at"),
-                ),
-            ),
+            audit_rows(late, _ENDED_BEFORE, status, still, "ended_at"),
+            audit_rows(forgotten, _OPEN_AFTER, status, over, "last_end_at"),
         ]
     return pl.concat(parts)
 
@@ -363,39 +311,19 @@ def plays_and_sessions(cases: Cases) -> pl.LazyFrame:
     # A play is updated a while after its session ends: that alone contradicts nothing.
     since_s = (instant(cases.facts.as_of) - pl.col("child_ended_at")).dt.total_microseconds() / 1e6
     status = pl.format("play {}", word("raw_status"))
+    is_late = since_s > cases.policy.idle_after_s
+    ended_badly = pl.col("child_status").is_in([*FAILURES, *STOPPED])
+    over = both.filter("is_over", "child_is_open")
+    forgotten = both.filter(pl.col("lifecycle") == "running", "child_is_over", is_late)
+    merged = both.filter(pl.col("outcome") == "merged", "child_is_over", ended_badly)
+    child, ended_at = word("child_status"), moment("child_ended_at")
+    is_open, ended = pl.format("its session is {}", child), pl.format("its session {}", child)
+    since = pl.format("its session {} since {}", child, ended_at)
     return pl.concat(
         [
-            audit_rows(
-                both.filter("is_over", "child_is_open"),
-                "audit.parent_ended_before_children",
-                at="ended_at",
-                says=status,
-                against=pl.format("its session is {}", word("child_status")),
-            ),
-            audit_rows(
-                both.filter(
-                    pl.col("lifecycle") == "running",
-                    "child_is_over",
-                    since_s > cases.policy.idle_after_s,
-                ),
-                "audit.parent_open_after_children",
-                at="child_ended_at",
-                says=status,
-                against=pl.format(
-                    "its session {} since {}", word("child_status"), moment("child_ended_at")
-                ),
-            ),
-            audit_rows(
-                both.filter(
-                    pl.col("outcome") == "merged",
-                    "child_is_over",
-                    pl.col("child_status").is_in(["failed", "timed_out", "aborted", "cancelled"]),
-                ),
-                "audit.parent_contradicts_children",
-                at="ended_at",
-                says=status,
-                against=pl.format("its session {}", word("child_status")),
-            ),
+            audit_rows(over, _ENDED_BEFORE, status, is_open, "ended_at"),
+            audit_rows(forgotten, _OPEN_AFTER, status, since, "child_ended_at"),
+            audit_rows(merged, _CONTRADICTS, status, ended, "ended_at"),
         ]
     )
 
@@ -412,13 +340,9 @@ def fires_and_requests(cases: Cases) -> pl.LazyFrame:
         .join(requests, on=[*_WORK, "invocation_id"], how="inner")
         .filter((outcome == "completed") != (pl.col("child_outcome") == "completed"))
     )
-    return audit_rows(
-        both,
-        "audit.parent_contradicts_children",
-        at="ended_at",
-        says=pl.format("schedule run {}", word("raw_status")),
-        against=pl.format("its invocation {}", word("child_status")),
-    )
+    fire = pl.format("schedule run {}", word("raw_status"))
+    request = pl.format("its invocation {}", word("child_status"))
+    return audit_rows(both, _CONTRADICTS, fire, request, "ended_at")
 
 
 def exit_codes(cases: Cases) -> pl.LazyFrame:
@@ -434,13 +358,8 @@ def exit_codes(cases: Cases) -> pl.LazyFrame:
     code = pl.col("exit_code")
     is_other_signal = code.is_in(of_signals) & expected.is_in(of_signals) & (code != expected)
     differing = cases.plan.filter(((code == 0) != (expected == 0)) | is_other_signal)
-    return audit_rows(
-        differing,
-        "audit.exit_code_differs",
-        at="ended_at",
-        says=_status(),
-        against=pl.format("its process returned {}", "exit_code"),
-    )
+    returned = pl.format("its process returned {}", "exit_code")
+    return audit_rows(differing, "audit.exit_code_differs", _status(), returned, "ended_at")
 
 
 _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
@@ -18,15 +18,25 @@ if TYPE_CHECKING:
     import altair as alt
 
 
+class Ending(NamedTuple):
+    """How charts show an ending: runs with the same limit stand side by side, by ``offset``."""
+
+    words: str
+    colour: str
+    shape: str
+    offset: float
+
+
 ENDINGS = {
-    "completed": ("completed", "success"),
-    "failed": ("failed", "critical"),
-    "timed_out": ("timed out", "warning"),
-    "aborted": ("aborted", "neutral"),
-    "cancelled": ("cancelled", "neutral"),
-    "skipped": ("skipped", "neutral"),
-    "running": ("still running", "info"),
+    "completed": Ending("completed", "success", "circle", 0.93),
+    "failed": Ending("failed", "critical", "cross", 1.07),
+    "timed_out": Ending("timed out", "warning", "square", 1.0),
+    "aborted": Ending("aborted", "neutral", "diamond", 1.14),
+    "cancelled": Ending("cancelled", "neutral", "triangle-down", 1.21),
+    "skipped": Ending("skipped", "neutral", "triangle-right", 1.28),
+    "running": Ending("still running", "info", "triangle-up", 0.87),
 }
+"""Runs that reached their limit stand on it."""
 SLOW_S = 3_600
 ROW_HEIGHT = 58
 _HEADROOM = 1.3
@@ -91,8 +101,8 @@ def chart_durations(
     )  # fmt: skip
     chosen = interactive.click_selection("chosen_durations", "ending", "low_s", "high_s")
     endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
-    names = [ENDINGS[ending][0] for ending in endings]
-    colours = [palette[ENDINGS[ending][1]] for ending in endings]
+    names = [ENDINGS[ending].words for ending in endings]
+    colours = [palette[ENDINGS[ending].colour] for ending in endings]
     given = {"slow": slow_after_s} if limits is None else limits
     # An axis of logarithms has no place for the others.
     today = {name: value for name, value in given.items() if value and 0 < value < math.inf}
@@ -196,7 +206,7 @@ def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
     counts = pl.col("n").sum().over("ending")
     is_cut_off = pl.col("n_cut_off") > 0
     name = pl.col("ending").replace_strict(
-        {ending: words for ending, (words, _) in ENDINGS.items()}, default=pl.col("ending")
+        {name: ending.words for name, ending in ENDINGS.items()}, default=pl.col("ending")
     )
     return (
         steps.lazy()
@@ -241,25 +251,6 @@ def _ticks(ends_s: list[float], *, sparse: bool) -> list[int]:
     return [tick for tick in inside if tick not in (10, 600)] if sparse else inside
 
 
-SHAPES = {
-    "completed": "circle",
-    "failed": "cross",
-    "timed_out": "square",
-    "aborted": "diamond",
-    "cancelled": "triangle-down",
-    "skipped": "triangle-right",
-    "running": "triangle-up",
-}
-OFFSETS = {
-    "timed_out": 1.0,
-    "completed": 0.93,
-    "failed": 1.07,
-    "running": 0.87,
-    "aborted": 1.14,
-    "cancelled": 1.21,
-    "skipped": 1.28,
-}
-"""Endings with the same limit stand side by side; runs that reached it stand on it."""
 _STEPS_A_DECADE = 20
 _OF_LIMIT = style.Source(
     "timeouts", (("ending", "ending = {}"), ("limit_s", "limit_s = {}")), ranges=("elapsed_s",)
@@ -325,7 +316,7 @@ def chart_limits(
         "elapsed_s", low_s=low, high_s=high, title="how long it took", width=height, vertical=True
     )
     occurring = [name for name in ENDINGS if name in drawn["ending"].to_list()]
-    names = [ENDINGS[name][0] for name in occurring]
+    names = [ENDINGS[name].words for name in occurring]
     line = (
         alt.Chart(pl.DataFrame({"drawn_limit_s": [low, high], "elapsed_s": [low, high]}))
         .mark_line(strokeDash=[4, 3], strokeWidth=1)
@@ -341,7 +332,7 @@ def chart_limits(
             color=alt.ColorValue(palette["muted"]),
         )
     )
-    colours = alt.Scale(domain=names, range=[palette[ENDINGS[name][1]] for name in occurring])
+    colours = alt.Scale(domain=names, range=[palette[ENDINGS[name].colour] for name in occurring])
     points = (
         alt.Chart(drawn)
         .mark_point(strokeWidth=1.5, clip=True)
@@ -349,7 +340,7 @@ def chart_limits(
             x=limit,
             y=took,
             shape=alt.Shape("how:N", title=None)
-            .scale(domain=names, range=[SHAPES[name] for name in occurring])
+            .scale(domain=names, range=[ENDINGS[name].shape for name in occurring])
             .legend(orient="top", symbolSize=70, labelColor=palette["text"]),
             stroke=alt.Stroke("how:N", scale=colours, title=None),
             fill=alt.Fill("how:N", scale=colours, title=None),
@@ -369,7 +360,8 @@ def chart_limits(
 
 def _binned(runs: pl.DataFrame) -> pl.DataFrame:
     """Counts of runs that a drawing cannot distinguish."""
-    words = {name: how for name, (how, _) in ENDINGS.items()}
+    words = {name: ending.words for name, ending in ENDINGS.items()}
+    offsets = {name: ending.offset for name, ending in ENDINGS.items()}
     step = (pl.col("elapsed_s").log10() * _STEPS_A_DECADE).round()
     name = pl.col("entity_id") if "entity_id" in runs.columns else pl.lit(None, pl.String)
     run = pl.when(pl.len() == 1).then(name.first()).otherwise(pl.lit("several"))
@@ -385,7 +377,7 @@ def _binned(runs: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("elapsed_s").median(), n=pl.len(), run=run)
         .with_columns(
             how=pl.col("ending").replace_strict(words, return_dtype=pl.String),
-            drawn_limit_s=pl.col("limit_s") * pl.col("ending").replace_strict(OFFSETS),
+            drawn_limit_s=pl.col("limit_s") * pl.col("ending").replace_strict(offsets),
         )
         .sort("ending", "limit_s", "elapsed_s")
         .drop("step")

@@ -321,40 +321,6 @@ def _style(palette: Palette) -> dict[str, Any]:
     }
 
 
-def titled(chart: Chart, sentence: str, *, palette: Palette, width: int) -> Chart:
-    """The chart under its sentence, which is also its description for screen readers.
-
-    Parameters
-    ----------
-    chart : altair top-level chart
-    sentence : str
-        May hold text of a store, which is drawn as text. "" adds no title.
-    palette : mapping of str to str
-        Colours by name.
-    width : int
-        Available width, in pixels.
-    """
-    import altair as alt
-
-    if not sentence:
-        return chart
-    plain: Any = chart
-    shown = visible(sentence)
-    lines = wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True)
-    result: Chart = plain.properties(
-        title=alt.Title(
-            lines,
-            anchor="start",
-            fontSize=FONT_SIZE + 1,
-            fontWeight="bold",
-            color=palette["text"],
-            offset=10,
-        ),
-        description=shown,
-    )
-    return result
-
-
 def finished(
     kind: type[Kind],
     chart: Any,
@@ -364,8 +330,34 @@ def finished(
     width: int,
     source: Source | None = None,
 ) -> Kind:
-    """The chart under its sentence, in our colours; see `titled` and `displayable`."""
-    result: Kind = displayable(
-        titled(chart, sentence, palette=palette, width=width), palette, source
-    )
+    """The chart in our colours (see `displayable`), under its sentence, also for screen readers.
+
+    Parameters
+    ----------
+    kind : type
+        What the chart is: altair's methods return wider types.
+    chart : altair top-level chart
+    sentence : str
+        May hold text of a store, which is drawn as text. "" adds no title.
+    palette : mapping of str to str
+        Colours by name.
+    width : int
+        Available width, in pixels.
+    source : Source, optional
+        The rows that its marks stand for.
+    """
+    import altair as alt
+
+    if sentence:
+        shown = visible(sentence)
+        title = alt.Title(
+            wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True),
+            anchor="start",
+            fontSize=FONT_SIZE + 1,
+            fontWeight="bold",
+            color=palette["text"],
+            offset=10,
+        )
+        chart = chart.properties(title=title, description=shown)
+    result: Kind = displayable(chart, palette, source)
     return result

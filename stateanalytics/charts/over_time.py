@@ -458,8 +458,8 @@ def _heights(counts: pl.DataFrame) -> pl.DataFrame:
         for is_here in (is_open, ~is_open)
     )
     known = [name for name in ENDINGS if name != "running"]
-    names = {name: ENDINGS[name][0] for name in known} | {OPEN: "open at the end of the step"}
-    colours = {name: ENDINGS[name][1] for name in known} | {OPEN: "info"}
+    names = {name: ENDINGS[name].words for name in known} | {OPEN: "open at the end of the step"}
+    colours = {name: ENDINGS[name].colour for name in known} | {OPEN: "info"}
     return counts.with_columns(
         height=n / pl.when(is_open).then(most_open).otherwise(most_ended),
         row_name=pl.col("ending").replace(names),

@@ -34,36 +34,22 @@ OF_GROUPS = ("info", "second", "text", "third", "neutral")
 # The most severe comes first, everywhere.
 ORDER = ("critical", "warning", "info", "neutral", "success")
 
-LIGHT: Palette = MappingProxyType(
-    {
-        "critical": "#B42318",
-        "warning": "#E69F00",
-        "info": "#175CD3",
-        "neutral": "#8A94A6",
-        "success": "#0B8F6A",
-        "second": "#7A4B1E",
-        "third": "#5B2A86",
-        "text": "#1F2937",
-        "muted": "#5B6472",
-        "line": "#D8DCE3",
-        "surface": "#FAFAF8",
-    }
-)
-DARK: Palette = MappingProxyType(
-    {
-        "critical": "#FF6B5E",
-        "warning": "#FFC53D",
-        "info": "#5B8DEF",
-        "neutral": "#6B7280",
-        "success": "#5EEAD4",
-        "second": "#B97A45",
-        "third": "#CFC66A",
-        "text": "#E5E7EB",
-        "muted": "#A3ACBA",
-        "line": "#374151",
-        "surface": "#161B24",
-    }
-)
+_COLOURS = {
+    "critical": ("#B42318", "#FF6B5E"),
+    "warning": ("#E69F00", "#FFC53D"),
+    "info": ("#175CD3", "#5B8DEF"),
+    "neutral": ("#8A94A6", "#6B7280"),
+    "success": ("#0B8F6A", "#5EEAD4"),
+    "second": ("#7A4B1E", "#B97A45"),
+    "third": ("#5B2A86", "#CFC66A"),
+    "text": ("#1F2937", "#E5E7EB"),
+    "muted": ("#5B6472", "#A3ACBA"),
+    "line": ("#D8DCE3", "#374151"),
+    "surface": ("#FAFAF8", "#161B24"),
+}
+"""Each colour on a light and on a dark ground."""
+LIGHT: Palette = MappingProxyType({name: light for name, (light, _) in _COLOURS.items()})
+DARK: Palette = MappingProxyType({name: dark for name, (_, dark) in _COLOURS.items()})
 # For SVG inside a page: the page defines them, so that a drawing serves both themes.
 VARIABLES: Palette = MappingProxyType(
     {name: f"var(--chart-{name})" for name in LIGHT} | {"surface": "var(--surface)"}
@@ -152,15 +138,12 @@ def leaning_labels(
     import altair as alt
 
     low, high = ends_s
-    names = [
-        fitted(row["label"], (width * (at if row["is_right"] else 1 - at)) - dx)
-        for row in marks.iter_rows(named=True)
-        for at in [math.log(row["threshold_s"] / low) / math.log(high / low)]
-    ]
-    rows = [{**row, "label": name} for row, name in zip(marks.to_dicts(), names, strict=True)]
-    sides = {side: [row for row in rows if row["is_right"] == side] for side in (False, True)}
+    rows = marks.to_dicts()
+    for row in rows:
+        at = math.log(row["threshold_s"] / low) / math.log(high / low)
+        row["label"] = fitted(row["label"], width * (at if row["is_right"] else 1 - at) - dx)
     return [
-        alt.Chart(pl.DataFrame(sides[is_right], schema=marks.schema))
+        alt.Chart(pl.DataFrame(rows, schema=marks.schema).filter(is_right=is_right))
         .mark_text(
             align="right" if is_right else "left",
             dx=-dx if is_right else dx,

@@ -209,9 +209,10 @@ def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
     order = {name: place for place, name in enumerate(strata_of(kept))}
     return (
         pl.concat([begin, kept])
-        .with_columns(_place=pl.col("stratum").replace_strict(order, default=None))
-        .sort("_place", "duration_s", maintain_order=True)
-        .drop("step", "_place")
+        .sort(
+            pl.col("stratum").replace_strict(order, default=None), "duration_s", maintain_order=True
+        )
+        .drop("step")
     )
 
 
@@ -364,9 +365,9 @@ def chart_cumulative_incidence(
     high = max(largest(drawn, "duration_s"), 60.0)
     shortest = incidence.filter(pl.col("incidence") > 0)["duration_s"].min()
     low = max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
-    fills = {word: palette[colour] for word, colour in ENDINGS.values()}
+    fills = {ending.words: palette[ending.colour] for ending in ENDINGS.values()}
     # Running is no ending: it is the remainder.
-    fills[ENDINGS[RUNNING][0]] = palette["line"]
+    fills[ENDINGS[RUNNING].words] = palette["line"]
     fill = alt.Scale(domain=order, range=[fills.get(name, palette["neutral"]) for name in order])
     room = width - _AREA_LABELS
     time = log_time(
@@ -423,7 +424,7 @@ def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     order = [name for name in known if name in causes]
     order += [name for name in causes if name not in known]
     words = {
-        name: ENDINGS[name][0] if name in ENDINGS else shortened(visible(name), 24)
+        name: ENDINGS[name].words if name in ENDINGS else shortened(visible(name), 24)
         for name in order
     }
     step = (pl.max_horizontal("duration_s", SHORTEST_S).log10() * _AREA_STEPS / 6).floor()
@@ -447,7 +448,7 @@ def _stacked(incidence: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
         )
         .with_columns(low=pl.col("high") - pl.col("incidence"))
     )
-    still = ENDINGS[RUNNING][0]
+    still = ENDINGS[RUNNING].words
     running = stacked.group_by("duration_s", maintain_order=True).agg(
         low=pl.col("high").max(), high=pl.lit(1.0), fate=pl.lit(still), cause=pl.lit(RUNNING)
     )

@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.charts import style
 from stateanalytics.charts.interactive import finished, movable_axes, with_tooltips
-from stateanalytics.charts.style import (
-    LIGHT,
-    Palette,
-    axis_title,
-    largest,
-    leaning_labels,
-    log_time,
-)
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import ArgumentError, check_columns
@@ -38,7 +31,7 @@ def chart_worksheet(
     curve: pl.DataFrame,
     *,
     sentence: str | None = None,
-    palette: Palette = LIGHT,
+    palette: style.Palette = style.LIGHT,
     width: int = 620,
     height: int = 240,
 ) -> alt.LayerChart:
@@ -93,14 +86,14 @@ def chart_worksheet(
         _near(known, known["is_today"] | known["is_best"], times=6), threshold="threshold_s",
         mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",
     )  # fmt: skip
-    high = max(largest(drawn, "threshold_s"), 60.0)
+    high = max(style.largest(drawn, "threshold_s"), 60.0)
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
     counted = mistakes_of(*drawn[["mistake", "per"]].row(0)) if drawn.height else "mistakes"
     what = "delay until it acts (the threshold)"
-    delay = log_time("threshold_s", low_s=low, high_s=high, title=what, width=width)
-    top = max(largest(drawn, "mistakes"), 1.0)
+    delay = style.log_time("threshold_s", low_s=low, high_s=high, title=what, width=width)
+    top = max(style.largest(drawn, "mistakes"), 1.0)
     alarms = (
-        alt.Y("mistakes:Q", title=axis_title(counted, height))
+        alt.Y("mistakes:Q", title=style.axis_title(counted, height))
         .scale(type="sqrt", domain=[0, 1.1 * top], nice=False)
         .axis(tickCount=5)
     )
@@ -126,7 +119,7 @@ def chart_worksheet(
             color=alt.ColorValue(palette["muted"]),
         )
     )
-    words = leaning_labels(
+    words = style.leaning_labels(
         marks, delay, dx=5, palette=palette, ends_s=(low, max(high, 4 * low)), width=width
     )
     chart = (
@@ -172,7 +165,7 @@ def chart_false_alarms(
     *,
     what: str = "sessions",
     sentence: str | None = None,
-    palette: Palette = LIGHT,
+    palette: style.Palette = style.LIGHT,
     width: int = 620,
     height: int = 260,
 ) -> alt.LayerChart:
@@ -230,15 +223,17 @@ def chart_false_alarms(
         at_least=f"{RATE}_low", at_most=f"{RATE}_high", constants="constants",
     )  # fmt: skip
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
-    high = max(largest(drawn, "threshold_s"), 4 * low)
-    silence = log_time(
+    high = max(style.largest(drawn, "threshold_s"), 4 * low)
+    silence = style.log_time(
         "threshold_s",
         low_s=low,
         high_s=high,
         title="silence until the alarm (the delay)",
         width=width,
     )
-    scale = alt.Scale(type="sqrt", domain=[0, max(largest(drawn, f"{RATE}_high"), 1.0)], nice=False)
+    scale = alt.Scale(
+        type="sqrt", domain=[0, max(style.largest(drawn, f"{RATE}_high"), 1.0)], nice=False
+    )
 
     def alarms(column: str) -> alt.Y:
         return alt.Y(f"{column}:Q", title="false alarms per 100 session-hours", scale=scale).axis(
@@ -267,7 +262,9 @@ def chart_false_alarms(
         .mark_rule(strokeDash=[4, 3])
         .encode(x=silence, color=alt.ColorValue(palette["muted"]))
     )
-    names = leaning_labels(marks, silence, dx=4, palette=palette, ends_s=(low, high), width=width)
+    names = style.leaning_labels(
+        marks, silence, dx=4, palette=palette, ends_s=(low, high), width=width
+    )
     curve = alt.layer(band, line, points)
     chart = (
         alt.layer(curve, rules, *names)

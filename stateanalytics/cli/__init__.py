@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,42 +29,20 @@ from stateanalytics.errors import (
     StoreBusyError,
     did_you_mean,
 )
+from stateanalytics.questions import ALL_COMMANDS
 from stateanalytics.questions import COMMANDS as QUESTION_COMMANDS
 
 _ALLOCATOR = "_RJEM_MALLOC_CONF"
 FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentError)
 
 
-HAND_WRITTEN = {
-    "report": (
-        "reports",
-        "Write a report for a time window: one HTML file that opens in any browser.",
-    ),
-    "show": ("reports", "Show the complete history of one run or other entity."),
-    "watch": ("serving", "Print changes of severity as they happen, until Ctrl-C."),
-    "sql": ("querying", "Answer one SELECT over SOURCES, in DuckDB's SQL."),
-    "mcp": ("serving", "Serve read-only tools for agents over standard input and output (MCP)."),
-    "archive": ("exporting", "Archive stores before they delete old data."),
-    "export": ("exporting", "Write tables, metrics or spans for other programs."),
-    "doctor": ("doctor", "Show what is installed, where stores are, and what works."),
+_BY_HAND = {name: known for name, known in ALL_COMMANDS.items() if known.module != "questions"}
+COMMANDS = _BY_HAND | QUESTION_COMMANDS
+GROUPS = {
+    heading: list(group)
+    for heading, group in groupby(ALL_COMMANDS.values(), lambda command: command.heading)
 }
-"""Commands that are no questions: module and first line of the help.
-
-They are here as well because ``--help`` imports none of the modules, and a command only its own.
-"""
-COMMANDS = {
-    **HAND_WRITTEN,
-    **{name: ("questions", command.summary) for name, command in QUESTION_COMMANDS.items()},
-}
-_HEADINGS = {
-    "What needs me": ("report", "attention", "show", "watch"),
-    "Why, and at what cost": ("failures", "detectors", "costs"),
-    "How long": ("durations", "thresholds"),
-    "Ask, keep and export": ("sql", "mcp", "archive", "export"),
-    "Set up": ("doctor",),
-}
-GROUPS = {heading: {name: COMMANDS[name] for name in names} for heading, names in _HEADINGS.items()}
-"""The commands under each heading of ``--help``."""
+"""The commands under each heading of ``--help``, which imports none of their modules."""
 RENAMED = {
     "audit": "attention --show audit",
     "collect": "archive",
@@ -95,9 +74,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"stateanalytics.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f"stateanalytics.cli.{COMMANDS[cmd_name].module}")
         command: click.Command = (
-            getattr(module, cmd_name) if cmd_name in HAND_WRITTEN else module.command_of(cmd_name)
+            getattr(module, cmd_name) if cmd_name in _BY_HAND else module.command_of(cmd_name)
         )
         return command
 
@@ -105,7 +84,7 @@ class _Commands(click.Group):
         width = max(map(len, COMMANDS))
         for heading, group in GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), line) for name, (_, line) in group.items()])
+                formatter.write_dl([(known.name.ljust(width), known.summary) for known in group])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -140,11 +119,7 @@ class _Commands(click.Group):
     cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
-    epilog=examples(
-        "stateanalytics report state.db -o week.html --week 2026-W21",
-        'stateanalytics sql state.db "SELECT severity, count(*) FROM attention GROUP BY ALL"',
-        "stateanalytics attention state.db",
-    ),
+    epilog=examples(),
 )
 @click.version_option(package_name="stateanalytics", prog_name="stateanalytics")
 @click.pass_context

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 import click
 
-from stateanalytics.cli.options import examples, note
+from stateanalytics.cli.options import examples, named, note
 from stateanalytics.core.text import visible
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+))?")
@@ -20,21 +20,8 @@ _ONLY_BEFORE = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
 _FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab")
 
 
-@click.command(
-    epilog=examples(
-        "stateanalytics doctor",
-        'stateanalytics report "$(stateanalytics doctor --demo)"',
-        "stateanalytics doctor --calibrate 3 state.db",
-    )
-)
-@click.option("--demo", is_flag=True, help="Print only the path of the sample, to try commands on.")
-@click.option(
-    "--calibrate",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Print how soon reports find changes of N simulated fleets of the size of SOURCES, and "
-    "how often they are wrong. Without SOURCES: 100 and 300 runs a week. Three take a minute.",
-)
+@click.command(epilog=examples("doctor"))
+@named("doctor.demo", "doctor.calibrate")
 @click.argument("sources", nargs=-1, metavar="[SOURCES]...")
 def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> int:
     """Show what is installed, where stores are, and what works.

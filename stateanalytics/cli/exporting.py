@@ -10,18 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stateanalytics.cli.options import (
-    BUDGET,
-    FILE,
-    STORED,
-    examples,
-    redact_option,
-    salvage_option,
-    sources_argument,
-    tables_option,
-    warn,
-    with_tables,
-)
+from stateanalytics.cli import options
 from stateanalytics.cli.output import Request, chosen_format, put, refuse_input_as_output, takes
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import day_of
@@ -44,51 +33,13 @@ EXPORTS = {
 _N_STALE = 3
 
 
-@click.command(
-    epilog=examples(
-        "stateanalytics export state.db -o week.xlsx",
-        "stateanalytics export history/ -o fleet.duckdb --table teams=teams.csv",
-        "stateanalytics export state.db -o week.sqlite --only entities --only states",
-        "stateanalytics export history/ -o week.sqlite --metadata week.json",
-        "stateanalytics export history/ --otlp spans.jsonl",
-        "stateanalytics export history/ --metrics /var/lib/node_exporter/agents.prom",
-        "stateanalytics export --views models/stateanalytics",
-    )
+@click.command(epilog=options.examples("export"))
+@options.sources_argument
+@options.named(
+    *("export.target", "export.only", "export.metadata", "export.otlp"),
+    *("export.metrics_file", "export.views_folder", "own"),
 )
-@sources_argument
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    metavar="FILE|FOLDER",
-    help="Write to a .duckdb, .sqlite or .xlsx file, or one table to .csv or .parquet. A name "
-    "without a suffix, or with / at its end, is a new folder of Parquet files.",
-)
-@click.option(
-    "--only", multiple=True, metavar="TABLE", help="Write only this table; may be repeated."
-)
-@click.option(
-    "--metadata",
-    type=FILE,
-    help="Also write the meaning of each table and column, as JSON for Datasette.",
-)
-@click.option(
-    "--otlp", type=FILE, help="Write ended entities as OpenTelemetry spans (OTLP/JSON lines)."
-)
-@click.option(
-    "--metrics",
-    "metrics_file",
-    type=FILE,
-    help="Write metrics for alerts as OpenMetrics text; - prints it.",
-)
-@click.option(
-    "--views",
-    "views_folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Write the SQL of the predefined views into this folder, one file each; reads no store.",
-)
-@tables_option
-@takes(*STORED, redact_option, formats=None)
+@takes(options.STORED, options.named("redact"), formats=None)
 def export(
     request: Request,
     *,
@@ -128,7 +79,7 @@ def export(
             refuse_input_as_output(path, snap.inputs)
         policy, redact = request.chosen_policy, request.redact
         if target:
-            joined = with_tables(snap, own)
+            joined = options.with_tables(snap, own)
             written.append(joined.export(target, tables=only or None, policy=policy, redact=redact))
             if metadata:
                 _write_metadata(joined, metadata, Path(target).stem, only)
@@ -188,31 +139,10 @@ def _write_views(folder: Path) -> None:
         put(content.encode(), folder / f"{view.frame.name}.sql")
 
 
-@click.command(
-    epilog=examples(
-        "stateanalytics archive state.db --to history/",
-        "stateanalytics archive 'hosts/*/state.db' --to history/ --jobs 4",
-        "stateanalytics report history/ -o week.html --week 2026-W21",
-    )
-)
-@sources_argument
-@click.option(
-    "--to",
-    required=True,
-    metavar="FOLDER",
-    help="Archive into this folder, which is created if needed; nothing in it is overwritten.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Read with this many processes.",
-)
-@click.option("--bodies", is_flag=True, help="Also archive the texts of messages.")
-@click.option("--redact", is_flag=True, help="Mask text that looks like a secret.")
-@click.option("--compact", is_flag=True, help="Only join the small files of FOLDER.")
-@salvage_option
+@click.command(epilog=options.examples("archive"))
+@options.sources_argument
+@options.option("archive.to", required=True)
+@options.named("archive.jobs", "archive.bodies", "archive.redact", "archive.compact", "salvage")
 @click.pass_context
 def archive(
     ctx: click.Context,
@@ -234,7 +164,9 @@ def archive(
     """
     from stateanalytics.systems.archiving import Archiving, collect_each, compact_archive
 
-    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=ctx.meta.get(BUDGET))
+    archiving = Archiving.at(
+        to, bodies=bodies, redacted=redact, budget=ctx.meta.get(options.BUDGET)
+    )
     if compact:
         if sources:
             raise click.UsageError("--compact joins the files of FOLDER; it reads no SOURCE.")
@@ -246,7 +178,7 @@ def archive(
         for row in rows.iter_rows(named=True):
             totals[row["status"]] += 1
             if row["status"] == "archived" and row["message"]:
-                warn(f"{row['source']}: {row['message']}")
+                options.warn(f"{row['source']}: {row['message']}")
             click.echo(visible(_line(row)), err=row["status"] == "failed")
     if totals.total() > 1:
         counts = ", ".join(f"{n:,} {status}" for status, n in sorted(totals.items()))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
 
+from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.text import visible
+from stateanalytics.questions import examples_of
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
@@ -24,6 +26,60 @@ NO_CACHE = f"{__name__}.no_cache"
 _HELD = f"{__name__}.held"
 """Where it keeps the notes of a command that prints a table."""
 FILE = click.Path(path_type=Path, dir_okay=False)
+_TYPES: Mapping[str, click.ParamType[Any]] = {
+    "text": click.STRING,
+    "number": click.FLOAT,
+    "seconds": click.FloatRange(min=0, min_open=True),
+    "share": click.FloatRange(0, 1, min_open=True, max_open=True),
+    "amount": click.IntRange(min=0),
+    "count": click.IntRange(min=1),
+    "file": FILE,
+    "folder": click.Path(path_type=Path, file_okay=False),
+    "path": click.Path(path_type=Path),
+}
+
+
+class _Row(NamedTuple):
+    """One option of the table ``data/options.csv``.
+
+    Attributes
+    ----------
+    key : str
+        Its name in the table: the parameter that it gives a value, after a command where the
+        option is that of one command.
+    flags : tuple of str
+        What people type.
+    kind : str
+        What it takes: nothing (flag), yes or no (switch), one of some words, or a type.
+    help : str
+        Its line in the help.
+    words : tuple of str
+        Those that it takes.
+    is_repeated : bool
+        Whether it may be given several times.
+    default : tuple of str
+        Its value if it is not given.
+    alone : str
+        Its value if it is given without one.
+    metavar : str, optional
+        What the help calls its value.
+    parameter : str
+        The parameter, where the key does not end with it.
+    """
+
+    key: str
+    flags: tuple[str, ...]
+    kind: Annotated[str, ("flag", "switch", "word", *_TYPES)]
+    help: str
+    words: tuple[str, ...] = ()
+    is_repeated: bool = False
+    default: tuple[str, ...] = ()
+    alone: str = ""
+    metavar: str | None = None
+    parameter: str = ""
+
+
+_ROWS = {row.key: row for row in package_table("stateanalytics.cli", "options.csv", _Row)}
 
 
 def combined(*options: Option) -> Option:
@@ -37,246 +93,63 @@ def combined(*options: Option) -> Option:
     return add
 
 
+def option(key: str, **more: Any) -> Option:
+    """An option of the table; its default is in the help, unless the words there name it."""
+    row = _ROWS[key]
+    given: dict[str, Any] = {"help": row.help, "metavar": row.metavar, **more}
+    if row.kind == "flag":
+        given |= {"flag_value": row.alone} if row.alone else {"is_flag": True}
+    elif row.kind == "switch":
+        given["default"] = bool(row.default) or None
+    else:
+        kind = click.Choice(row.words) if row.words else _TYPES[row.kind]
+        given |= {"type": kind, "multiple": row.is_repeated}
+        if values := [kind.convert(text, None, None) for text in row.default]:
+            given["default"] = values if row.is_repeated else values[0]
+        if row.alone:
+            given |= {"is_flag": False, "flag_value": kind.convert(row.alone, None, None)}
+    given["show_default"] = bool(row.default) and "by default" not in row.help
+    return click.option(*row.flags, row.parameter or key.rpartition(".")[2], **given)
+
+
 def sources_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """The stores to read, and what reading them may cost; see `Request.opened`."""
 
     def remember(context: click.Context, option: click.Parameter, given: Any) -> None:
         context.meta[BUDGET if option.name == "budget" else NO_CACHE] = given
 
-    options = combined(
-        click.option(
-            "--budget",
-            metavar="LIMITS",
-            callback=remember,
-            expose_value=False,
-            help="Limit what is read, such as processor_s=60,n_rows=1000000; off: no limit.",
-        ),
-        click.option(
-            "--no-cache",
-            is_flag=True,
-            callback=remember,
-            expose_value=False,
-            help="Read everything again, and keep nothing for the next command.",
-        ),
-    )
-    return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(options(command))
+    reading = (option(key, callback=remember, expose_value=False) for key in ("budget", "no_cache"))
+    return click.argument("sources", nargs=-1, metavar="[SOURCES]...")(combined(*reading)(command))
 
 
 def _split(_: click.Context, __: click.Parameter, given: Sequence[str]) -> list[str]:
     return [name.strip() for names in given for name in names.split(",")]
 
 
-as_of_option = click.option(
-    "--as-of",
-    metavar="MOMENT",
-    help="Evaluate states as of this instant: ISO 8601 (UTC if without a time zone) or epoch "
-    "seconds. Default: the newest timestamp in the data, or now if a store is in use.",
-)
-policy_option = click.option(
-    "--policy",
-    metavar="NAME|FILE",
-    default="v1",
-    show_default=True,
-    help="Evaluate by this policy: v1 (ADR-0033), adr0025, operator, parity, or a .toml or "
-    ".json file.",
-)
-bodies_option = click.option("--bodies", is_flag=True, help="Also read the texts of messages.")
-redact_option = click.option(
-    "--redact/--no-redact",
-    default=True,
-    help="Mask text that looks like a secret.",
-    show_default=True,
-)
-probe_option = click.option(
-    "--probe",
-    is_flag=True,
-    help="Check whether the recorded processes are alive on this machine now.",
-)
-salvage_option = click.option(
-    "--salvage", is_flag=True, help="Read the intact parts of a damaged store, and report losses."
-)
-limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), help="Print at most this many rows; 50 in a table by "
-    "default.",
-)  # fmt: skip
-window_options = combined(
-    click.option(
-        "--week",
-        metavar="YYYY-Www",
-        help="Use the window of an ISO week, Monday to Monday in UTC, or of last-week.",
-    ),
-    click.option("--since", metavar="MOMENT", help="Begin the window at this moment."),
-    click.option("--until", metavar="MOMENT", help="End the window before this moment."),
-)
-zone_option = click.option(
-    "--tz",
-    metavar="ZONE",
-    help="Begin weeks and days at midnight in this time zone, such as Europe/Berlin, and show "
-    "its clock; default: UTC.",
-)
-detectors_option = click.option(
-    "--detectors",
-    "--detector",
-    "detectors",
-    multiple=True,
-    metavar="NAMES",
-    callback=lambda *given: _split(*given) or None,
-    help="Evaluate these detectors, by name or number, joined by commas: B2,B4; all: also those "
-    "of past releases; SYSTEM@VERSION: those of one release. Default: about a dozen of each "
-    "system's current release.",
-)
-tables_option = click.option(
-    "--table",
-    "own",
-    multiple=True,
-    metavar="NAME=FILE",
-    help="Add your own table from a CSV, Parquet or JSON file; may be repeated.",
-)
-prices_option = click.option(
-    "--prices",
-    type=FILE,
-    metavar="FILE",
-    help="Estimate costs with your own prices, from a TOML file; other models keep list prices.",
-)
-ledger_option = click.option(
-    "--ledger",
-    type=FILE,
-    help="Show the owner of each failure, from a CSV file that `failures own` edits.",
-)
-READING = (as_of_option, probe_option, salvage_option, policy_option)
-"""The options of every command that derives states from stores."""
-STORED = (as_of_option, policy_option, bodies_option, salvage_option)
-"""The options of commands that show what stores hold."""
+_CALLBACKS: Mapping[str, Callable[..., Any]] = {
+    "by": _split,
+    "cost_by": _split,
+    "detectors": lambda *given: _split(*given) or None,
+}
+_MADE = {key: option(key, callback=_CALLBACKS.get(key)) for key in _ROWS}
+_COSTS = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths")
 
 
-def _by_option(default: str, about: str) -> Option:
-    return click.option(
-        "--by",
-        multiple=True,
-        default=[default],
-        show_default=True,
-        metavar="COLUMNS",
-        callback=_split,
-        help=about,
-    )
-
-
-def _cost_option(flag: str, minutes: float, cause: str) -> Option:
-    about = f"Cost of {cause}, in minutes of a person's attention."
-    return click.option(flag, type=float, default=minutes, show_default=True, help=about)
+def named(*keys: str) -> Option:
+    """Options of the table, in this order in the help."""
+    return combined(*map(_MADE.__getitem__, keys))
 
 
 OPTIONS: Mapping[str, Option] = {
-    "window": window_options,
-    "own": tables_option,
-    "detectors": detectors_option,
-    "prices": prices_option,
-    "ledger": ledger_option,
-    "registry": click.option(
-        "--registry",
-        type=FILE,
-        help="Keep the ids of faults as in this file; by default faults.csv next to --ledger, else "
-        "in this folder.",
-    ),
-    "entity_type": click.option(
-        "--type", "entity_type", metavar="TYPE", help="List only this entity type."
-    ),
-    "severity": click.option("--severity", metavar="WORD", help="List only rows of this severity."),
-    "standing": click.option(
-        "--standing",
-        type=click.Choice(["open", "ended", "stopped"]),
-        help="List only what can still be acted on, has ended, or was stopped on purpose.",
-    ),
-    "code": click.option(
-        "--code", help="Count only this code and those below it, such as run.failed."
-    ),
-    "cluster": click.option(
-        "--cluster",
-        metavar="ID",
-        help="Count only this cluster or fault, by the beginning of its id.",
-    ),
-    "of": click.option(
-        "--of",
-        type=click.Choice(["runs", "calls"]),
-        default="runs",
-        show_default=True,
-        help="Count failed runs, or the failed calls of tools inside of runs.",
-    ),
-    "rules": click.option(
-        "--rules", type=FILE, help="Apply your own rules for clusters, from a TOML file."
-    ),
-    "earlier": click.option(
-        "--against",
-        "earlier",
-        metavar="STORE",
-        help="With --show change: read the earlier window from this store.",
-    ),
-    "leave_out_mass": click.option(
-        "--leave-out-mass",
-        is_flag=True,
-        help="With --show change: exclude runs that started while almost all runs failed.",
-    ),
-    "at": click.option(
-        "--at", metavar="MOMENT", help="Evaluate at this earlier instant; by default as-of."
-    ),
-    "by": _by_option(
-        "kind",
-        "Group by kind, agent, model, playbook, project, system, or a column of --table, such as "
-        "teams.owner; may be repeated.",
-    ),
-    "cost_by": _by_option(
-        "system,model",
-        "Sum by these columns, joined by commas: system, model, provider, project, agent, kind, "
-        "playbook, day, week, month, or a column of --table, such as teams.owner; none: all runs "
-        "together.",
-    ),
-    "tz": zone_option,
-    "probs": click.option(
-        "--prob",
-        "probs",
-        multiple=True,
-        default=(0.25, 0.5, 0.75, 0.95),
-        type=click.FloatRange(0, 1, min_open=True, max_open=True),
-        help="Show this quantile; may be repeated; by default 0.25, 0.5, 0.75, 0.95.",
-    ),
-    "candidates_s": click.option(
-        "--candidate",
-        "candidates_s",
-        multiple=True,
-        type=float,
-        metavar="SECONDS",
-        help="Try this limit with --show candidates; may be repeated; by default 5 min to 24 h.",
-    ),
-    "costs": combined(
-        _cost_option("--false-alarm", 5.0, "a false alarm"),
-        _cost_option("--undetected-hour", 10.0, "an hour in which a dead run goes unnoticed"),
-        _cost_option("--lost-run", 60.0, "stopping a run that would have completed"),
-        _cost_option("--run-hour", 3.0, "an hour of run time"),
-        click.option(
-            "--deaths",
-            type=float,
-            help="Assume this many deaths per 100 session-hours; by default those in the data.",
-        ),
-    ),
-    "loses": click.option(
-        "--loses",
-        type=float,
-        metavar="SHARE",
-        help="Lose at most this share of the runs that would end well, with --covering: .05.",
-    ),
-    "settings": click.option(
-        "--settings",
-        type=click.Choice(("toml", "json", "python")),
-        help="Print the recommended values under the systems' own names of settings, not a table.",
-    ),
-    "other_policy": click.option(
-        "--against",
-        "other_policy",
-        metavar="NAME|FILE",
-        help="List instead the entities whose severity differs between --policy and this policy.",
-    ),
+    **_MADE,
+    "window": named("week", "since", "until"),
+    "costs": named(*_COSTS),
 }
-"""The options of questions, by the parameter of the function that each gives a value."""
+"""Every option by its key; those of questions, by the parameter that each gives a value."""
+READING = named("as_of", "probe", "salvage", "policy")
+"""The options of every command that derives states from stores."""
+STORED = named("as_of", "policy", "bodies", "salvage")
+"""The options of commands that show what stores hold."""
 
 
 def pairs_given(texts: Sequence[str], rule: str, example: str) -> dict[str, str]:
@@ -297,9 +170,9 @@ def with_tables(snap: Snapshot, own: Sequence[str]) -> Snapshot:
     return snap
 
 
-def examples(*lines: str) -> str:
-    """The end of a command's help: lines to copy, each kept as it is."""
-    return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in lines)))
+def examples(command: str = "") -> str:
+    """The end of a command's help, or of that of the program: lines to copy, kept as they are."""
+    return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in examples_of(command))))
 
 
 def refuse_options_of_others(mode: str, modes: Mapping[str, Sequence[str]]) -> None:
@@ -324,28 +197,14 @@ def refuse_options_of_others(mode: str, modes: Mapping[str, Sequence[str]]) -> N
 
 def output_options(formats: Iterable[str], otherwise: str = "a table") -> Option:
     """``--format``, ``--output``, ``--redact``, ``--wide`` and ``--safe-csv``."""
-    return combined(
-        click.option(
-            "-f",
-            "--format",
-            "form",
-            type=click.Choice(tuple(formats)),
-            help=f"Print in this format; {otherwise} by default.",
-        ),
-        click.option(
-            "-o", "--output", type=FILE, help="Write to this file; its suffix chooses the format."
-        ),
-        click.option(
-            "--safe-csv/--raw-csv",
-            default=None,
-            help="In CSV, prefix text that a spreadsheet would run as a formula with '; "
-            "by default in files but not in pipes.",
-        ),
-        click.option(
-            "--wide", is_flag=True, help="Wrap long texts in a table instead of cutting them."
-        ),
-        redact_option,
+    form = click.option(
+        "-f",
+        "--format",
+        "form",
+        type=click.Choice(tuple(formats)),
+        help=f"Print in this format; {otherwise} by default.",
     )
+    return combined(form, named("output", "safe_csv", "wide", "redact"))
 
 
 def note(text: str) -> None:

@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import (
-    BUDGET,
-    NO_CACHE,
-    Option,
-    combined,
-    hold_notes,
-    note,
-    output_options,
-)
+from stateanalytics.cli import options
 from stateanalytics.core.redaction import redact_with_names
 from stateanalytics.core.tables import PROSE, as_table, for_people, plain
 from stateanalytics.core.text import shell_word, visible, without_formula
@@ -112,7 +104,7 @@ class Request:
         refuse_input_as_output(self.output)
         if is_table:
             chosen_format(self.form, self.output)
-            hold_notes()
+            options.hold_notes()
         from stateanalytics.io import processes
 
         processes.start_ahead()  # while all that reads is imported
@@ -126,8 +118,8 @@ class Request:
             bodies=self.bodies,
             on_error="salvage" if self.salvage else "skip",
             probe=self.probe,
-            budget=given.get(BUDGET),
-            cache=not given.get(NO_CACHE),
+            budget=given.get(options.BUDGET),
+            cache=not given.get(options.NO_CACHE),
         )
         for line in self.notes(snap) if has_notes else ():
             click.echo(line, err=True)
@@ -198,14 +190,16 @@ class Request:
         # A file in which nothing was masked on purpose can be read by its owner only.
         put(content, self.output, inputs=inputs, is_private=not self.redact)
         if shown.height < frame.height:
-            note(
+            options.note(
                 f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv"
             )
 
 
 def takes(
-    *own: Option, formats: Mapping[str, Sequence[str]] | None = FORMATS, otherwise: str = "a table"
-) -> Option:
+    *own: options.Option,
+    formats: Mapping[str, Sequence[str]] | None = FORMATS,
+    otherwise: str = "a table",
+) -> options.Option:
     """Give a command shared options, and its function one `Request` in place of them.
 
     Without ``formats`` the command has no options for the output of a frame.
@@ -221,8 +215,8 @@ def takes(
 
         decorated: Callable[..., Any] = with_request
         if formats is not None:
-            decorated = output_options(formats, otherwise)(decorated)
-        return combined(*own)(decorated)
+            decorated = options.output_options(formats, otherwise)(decorated)
+        return options.combined(*own)(decorated)
 
     return add
 
@@ -232,7 +226,7 @@ def _masked(frame: pl.DataFrame) -> pl.DataFrame:
     masked, n_masked = redact_with_names(frame)
     if n_masked:
         counts = ", ".join(f"{n} × {kind}" for kind, n in sorted(n_masked.items()))
-        note(f"masked: {counts}; --no-redact shows them")
+        options.note(f"masked: {counts}; --no-redact shows them")
     return masked
 
 
@@ -305,7 +299,7 @@ def show_in_browser(page: Path) -> None:
     screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     if sys.platform == "linux" and not any(map(os.environ.get, screens)):
         # What would open it there complains in lines of its own.
-        note(f"no browser can be opened here; the page is {visible(str(page.resolve()))}")
+        options.note(f"no browser can be opened here; the page is {visible(str(page.resolve()))}")
         return
     click.launch(str(page.resolve()))
 
@@ -347,7 +341,7 @@ def note_of_last_week(window: object, snap: Snapshot, tz: object = None) -> None
     counted = read_window(LAST_WEEK, as_of=snap.as_of, tz=tz)
     by_clock = read_window(LAST_WEEK, as_of=datetime.now(UTC), tz=tz)
     if counted != by_clock:
-        note(
+        options.note(
             f"last-week is {counted.label}, the last week over at {minute_of(snap.as_of)} "
             f"({snap.why_as_of}); by today's date it is another: "
             f"--week {iso_week(by_clock.since.astimezone(zone_of(tz)).date())}"
@@ -366,7 +360,7 @@ def note_of_empty_window(
     first, last = begins_at(snap.entities), minute_of(snap.as_of)
     reach = f"go from {minute_of(first)} to {last}" if first else "have no timestamp"
     label = read_window(window, as_of=snap.as_of, tz=tz).label
-    note(f"nothing found in {label}; the data that were read {reach}")
+    options.note(f"nothing found in {label}; the data that were read {reach}")
 
 
 def newest_first(rows: pl.DataFrame) -> pl.DataFrame:
@@ -386,9 +380,9 @@ def table_for_people(
     text, n_hidden = as_table(chosen, _width(is_file), is_wide=is_wide, is_coloured=is_coloured)
     if n_hidden:
         plural = "column" if n_hidden == 1 else "columns"
-        note(f"{n_hidden} more {plural} did not fit; --format csv has them all")
+        options.note(f"{n_hidden} more {plural} did not fit; --format csv has them all")
     if not is_wide and "…" in text and PROSE & {*chosen.columns}:
-        note("long texts are cut; --wide wraps them")
+        options.note("long texts are cut; --wide wraps them")
     return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"
 
 
@@ -430,7 +424,7 @@ def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.D
     if counts["count"].sum() in (0, frame.height):
         return frame
     words = ", ".join(f"{n} {word.replace('_', ' ')}" for word, n in counts.rows())
-    note(f"{words}: not shown; --format csv has them")
+    options.note(f"{words}: not shown; --format csv has them")
     return frame.filter(~is_quiet)
 
 

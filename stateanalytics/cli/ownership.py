@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import polars as pl
 
-from stateanalytics.cli.options import examples, ledger_option, note, sources_argument
+from stateanalytics.cli.options import examples, named, note, sources_argument
 from stateanalytics.cli.output import Request
 from stateanalytics.core.text import visible
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -33,23 +33,11 @@ class WithOwn(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
 
-@click.command(
-    "own",
-    epilog=examples(
-        "stateanalytics failures own v1:3dd4831bf7f3 state.db --owner ada --ticket OPS-17",
-        "stateanalytics failures own v1:3dd4831bf7f3 --resolved-in 1.4.2",
-        "stateanalytics failures own v1:3dd4831bf7f3 --expected-until 2026-W24 --note 'see OPS-17'",
-    ),
-)
+@click.command("own", epilog=examples("own"))
 @click.argument("cluster", metavar="CLUSTER")
 @sources_argument
-@click.option("--owner", help="The owner of the failure.")
-@click.option("--ticket", help="The ticket for it.")
-@click.option("--note", "remark", help="A remark of one line.")
-@click.option("--resolved-in", help="The release, commit, day or week that resolved it.")
-@click.option("--resolved-on", metavar="DAY", help="The day it was resolved; by default today.")
-@click.option("--expected-until", metavar="DAY", help="The day until which it is expected.")
-@ledger_option
+@named("own.owner", "own.ticket", "own.remark", "own.resolved_in", "own.resolved_on")
+@named("own.expected_until", "ledger")
 def own(
     *,
     cluster: str,

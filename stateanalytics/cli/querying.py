@@ -37,64 +37,13 @@ def _bytes(ctx: click.Context, param: click.Parameter, written: str) -> int:
     return size
 
 
-@click.command(
-    epilog=options.examples(
-        'stateanalytics sql state.db "FROM attention"',
-        'stateanalytics sql state.db "SELECT * FROM entities WHERE agent = $who" -p who=coder',
-        'stateanalytics sql state.db "FROM states" -o states.parquet --max-rows 1000000',
-        "stateanalytics sql --schema failures.clusters",
-        "stateanalytics sql state.db --schema raw_sessions",
-    )
-)
+@click.command(epilog=options.examples("sql"))
 @options.sources_argument
 @click.argument("query", required=False)
-@click.option(
-    "--schema",
-    is_flag=False,
-    flag_value=_ALL_FRAMES,
-    metavar="[TABLE]",
-    help="List the columns of all tables and results, or of one, with types, units, meanings.",
-)
-@click.option(
-    "--views",
-    "is_views",
-    is_flag=True,
-    help="List the predefined views; CSV and JSON have the SQL.",
-)
-@click.option(
-    "-p",
-    "--param",
-    "params",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Bind a value to $NAME in the query; may be repeated.",
-)
-@click.option(
-    "--max-rows",
-    type=click.IntRange(min=1),
-    default=10_000,
-    show_default=True,
-    help="Stop after this many rows.",
-)
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Stop the query after this time.",
-)
-@click.option(
-    "--memory-limit",
-    "memory_bytes",
-    callback=_bytes,
-    default="2GiB",
-    show_default=True,
-    metavar="SIZE",
-    help="Limit the memory of the query, such as 500MB.",
-)
-@options.tables_option
-@takes(*options.STORED, formats=SCHEMA_FORMATS)
+@options.named("sql.schema", "sql.is_views", "sql.params", "sql.max_rows", "sql.timeout")
+@options.option("sql.memory_bytes", callback=_bytes)
+@options.named("own")
+@takes(options.STORED, formats=SCHEMA_FORMATS)
 def sql(
     request: Request,
     *,

@@ -16,7 +16,6 @@ from stateanalytics.cli.options import (
     OPTIONS,
     READING,
     examples,
-    limit_option,
     note,
     refuse_options_of_others,
     sources_argument,
@@ -71,12 +70,12 @@ def command_of(name: str) -> click.Command:
     ask.__doc__ = f"{command.summary}\n\n{command.details}\n\n{_list_of(questions)}"
     # The window comes last of what the questions take, as in the help of `report`.
     first = [option for key, option in by_key.items() if key != "window"]
-    own = [*first, limit_option, *(by_key[key] for key in by_key if key == "window")]
+    own = [*first, OPTIONS["limit"], *(by_key[key] for key in by_key if key == "window")]
     return click.command(
         name,
         cls=WithOwn if name == "failures" else click.Command,
-        epilog=examples(*(f"stateanalytics {line}" for line in command.examples)),
-    )(sources_argument(takes(*own, *READING)(ask)))
+        epilog=examples(name),
+    )(sources_argument(takes(*own, READING)(ask)))
 
 
 def _list_of(questions: Sequence[Question]) -> str:
@@ -197,7 +196,7 @@ def _answer(request: Request, question: Question, given: Given) -> None:
         if settings is not None:
             _write_settings(request, joined, values)
             return
-        frame = _ANSWERS.get(question.command, _asked)(joined, request, question, values)
+        frame = _ANSWERS[question.command](joined, request, question, values)
         shown, columns = _for_terminal(frame, question, values, is_table=request.format == "table")
         request.write(shown, columns=columns, inputs=snap.inputs)
         if "window" in question.options:
@@ -231,12 +230,8 @@ def _check_known(column: str, word: str | None, known: Sequence[str]) -> None:
         )
 
 
-def _asked(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
-    """The answer of the function, which gets every value that it has a parameter for."""
-    return _called(question, snap, values)
-
-
 def _called(question: Question, first: Any, values: Given) -> pl.DataFrame:
+    """The answer of the function, which gets every value that it has a parameter for."""
     function = question.answer()
     given = question.accepted(values)
     result = function(

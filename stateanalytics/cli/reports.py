@@ -78,110 +78,17 @@ _MODES = {
 """Whether an option belongs to the page, to ``--weeks`` or to ``--against``."""
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics report state.db -o week.html",
-        "stateanalytics report state.db --brief -o mail.html",
-        "stateanalytics report fleet/*/state.db --week 2026-W21 --policy operator --json",
-        "stateanalytics report state.db --since 2026-05-18 --until 2026-05-25",
-        "stateanalytics report history/ --week 2026-W21 --ledger owners.csv",
-        "stateanalytics report host-7/ host-8/ -o fleet.html",
-        "stateanalytics report history/ --weeks 26 --limits",
-        "stateanalytics report this.json --against last.json",
-    )
-)
+@click.command(epilog=options.examples("report"))
 @options.sources_argument
-@click.option(
-    "--weeks",
-    "n_weeks",
-    is_flag=False,
-    flag_value=12,
-    type=click.IntRange(min=1),
-    metavar="[N]",
-    help="List the numbers of the last 12 (or N) ISO weeks, each as of its own end.",
-)
-@click.option(
-    "--show",
-    type=click.Choice((*KINDS, "all")),
-    default="numbers",
-    show_default=True,
-    help="Choose what --weeks lists: numbers of all runs, failures by cluster or reason code, "
-    "time to complete by kind, or all of these.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="List this many clusters, codes and kinds with --weeks.",
-)
-@click.option(
-    "--limits",
-    "has_limits",
-    is_flag=True,
-    help="Add to --weeks the control limits of each number, and since when its level holds.",
-)
-@click.option(
-    "--against",
-    type=click.Path(path_type=Path),
-    metavar="JSON",
-    help="Explain the differences from the report in this file; --json writes such files.",
-)
-@click.option(
-    "--brief",
-    "form",
-    flag_value="email",
-    help="Write only the first screen and a sentence of each chapter, as --format email does.",
-)
-@click.option("--full", "is_full", is_flag=True, help="Show every chapter unfolded.")
-@click.option(
-    "--compare",
-    metavar="WINDOW",
-    default="previous",
-    show_default=True,
-    help="Compare the five numbers with: previous (the window of the same length right "
-    "before), last-week, an ISO week, or none.",
-)
-@click.option(
-    "--sections",
-    metavar="NAMES",
-    help="Write only these sections, such as attention,durations; a wrong name lists them all.",
-)
-@click.option(
-    "--as-known-at",
-    metavar="MOMENT",
-    help="Report what was known at this moment, such as the window's end; exclude late data.",
-)
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="COLUMN",
-    help="Also show which values of this column fail more than the rest: model, or teams.owner "
-    "of a --table; may be repeated.",
-)
-@options.tables_option
-@options.detectors_option
-@options.ledger_option
-@options.prices_option
-@click.option(
-    "--changes",
-    type=options.FILE,
-    metavar="FILE",
-    help="Mark what changed, from a CSV file with the columns when, what and where.",
-)
-@options.zone_option
-@click.option("--json", "with_json", is_flag=True, help="Also write the numbers, next to the page.")
-@click.option("--title", help="Give the report this title.")
-@click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
-@click.option(
-    "--fail-on",
-    metavar="KINDS",
-    help="Exit with code 3 on any of these, joined by commas: new-critical, regression, coverage.",
+@options.named(
+    *(f"report.{name}" for name in ("n_weeks", "show", "top", "has_limits", "against", "brief")),
+    *(f"report.{name}" for name in ("is_full", "compare", "sections", "as_known_at", "by")),
+    *("own", "detectors", "ledger", "prices", "report.changes", "tz"),
+    *("report.with_json", "report.title", "is_opened", "report.fail_on"),
 )
 @takes(
-    options.limit_option,
-    options.window_options,
-    *options.READING,
+    options.named("limit", "week", "since", "until"),
+    options.READING,
     formats={**_FORMS, **FORMATS},
     otherwise="the page",
 )
@@ -477,22 +384,11 @@ def _write_difference(request: Request, against: Path) -> None:
     request.write(changes, columns=shown, limit=changes.height)
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics show state.db 6009d20f",
-        "stateanalytics show state.db 6009d20f -o run.html --open",
-    )
-)
+@click.command(epilog=options.examples("show"))
 @options.sources_argument
 @click.argument("entity_id", metavar="ID")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write an HTML page with a chart to this file.",
-)
-@click.option("--open", "is_opened", is_flag=True, help="Show the page in the browser.")
-@takes(*options.STORED, options.redact_option, formats=None)
+@options.named("show.output", "is_opened")
+@takes(options.STORED, options.named("redact"), formats=None)
 def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     """Show the complete history of one run or other entity.
 

@@ -21,30 +21,10 @@ if TYPE_CHECKING:
     from stateanalytics.state.policy import Policy
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics watch state.db",
-        "stateanalytics watch state.db --every 30 --policy operator",
-    )
-)
+@click.command(epilog=options.examples("watch"))
 @options.sources_argument
-@click.option(
-    "--every",
-    "every_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Refresh after this many seconds.",
-)
-@click.option("--looks", type=click.IntRange(min=1), help="Stop after this many refreshes.")
-@click.option(
-    "--metrics",
-    "metrics_file",
-    type=options.FILE,
-    help="Also keep this file up to date, as `stateanalytics export --metrics` writes it.",
-)
-@takes(options.policy_option, formats=None)
+@options.named("watch.every_s", "watch.looks", "watch.metrics_file")
+@takes(options.named("policy"), formats=None)
 def watch(
     request: Request, *, every_s: float, looks: int | None, metrics_file: Path | None
 ) -> None:
@@ -115,20 +95,10 @@ def _print(changed: pl.DataFrame) -> None:
         click.echo(visible(line.rstrip())[:300])
 
 
-@click.command(
-    epilog=options.examples(
-        "stateanalytics mcp history/", "your-agent mcp add fleet -- stateanalytics mcp ~/history"
-    )
-)
+@click.command(epilog=options.examples("mcp"))
 @options.sources_argument
-@takes(options.as_of_option, options.policy_option, options.salvage_option, formats=None)
-@click.option(
-    "--sql/--no-sql",
-    "has_sql",
-    default=True,
-    show_default=True,
-    help="Also offer the tools `sql` and `schema`.",
-)
+@takes(options.named("as_of", "policy", "salvage"), formats=None)
+@options.named("mcp.has_sql")
 def mcp(request: Request, *, has_sql: bool) -> None:
     """Serve read-only tools for agents over standard input and output (MCP).
 

@@ -94,10 +94,10 @@ Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 def audit_rows(
     rows: Rows,
     code: str,
-    *,
     says: pl.Expr,
     against: pl.Expr,
     at: pl.Expr | str | None = None,
+    *,
     severity: pl.Expr | None = None,
 ) -> Rows:
     """Rows of the audit: which records contradict each other, each side in words.

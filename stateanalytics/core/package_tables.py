@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping
-from importlib import resources
+from importlib import import_module
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -27,7 +28,7 @@ def table_rows(package: str, name: str) -> list[dict[str, str]]:
 
 def package_text(package: str, name: str) -> str:
     """The content of a file in the folder ``data`` of a package."""
-    return resources.files(package).joinpath("data", name).read_text("utf-8")
+    return Path(import_module(package).__path__[0], "data", name).read_text("utf-8")
 
 
 def package_table(package: str, name: str, row: type[Row]) -> tuple[Row, ...]:

@@ -161,13 +161,16 @@ def Words(vocabulary: Iterable[str], meaning: str, **described: str) -> Column: 
     return ColumnOf(pl.Enum(list(vocabulary)))(meaning, **described)
 
 
-SHAPE = {
-    "frame": pl.String(),
-    "column": pl.String(),
-    "dtype": pl.String(),
-    "unit": pl.String(),
-    "meaning": pl.String(),
-}
+def words_of_columns(schema: Mapping[str, pl.DataType]) -> dict[str, list[str]]:
+    """The words of each column that has a vocabulary, in their order."""
+    return {
+        name: dtype.categories.to_list()
+        for name, dtype in schema.items()
+        if isinstance(dtype, pl.Enum)
+    }
+
+
+SHAPE = dict.fromkeys(("frame", "column", "dtype", "unit", "meaning"), TEXT)
 
 
 def data_dictionary(

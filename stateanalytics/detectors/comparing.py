@@ -17,14 +17,9 @@ from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.core.tables import as_html
 from stateanalytics.core.text import as_written
 from stateanalytics.core.words import count, how_long_each
+from stateanalytics.detectors import frames
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
-from stateanalytics.detectors.frames import (
-    AGREEMENT,
-    AGREEMENT_OVERALL,
-    DISAGREEMENT_CAUSES,
-    DISAGREEMENTS,
-)
 from stateanalytics.errors import ArgumentError, check_share, did_you_mean, in_short
 from stateanalytics.stats.agreement import (
     CELLS,
@@ -203,7 +198,7 @@ def _agreement_of_group(
     names = [name for name, n in detections.covered.count().unpivot().iter_rows() if n]
     patterns = detections.fires.group_by(names).agg(pl.len().cast(pl.Int64).alias(_TIMES))
     if len(names) < 2:
-        return AGREEMENT.empty(), _overall(patterns, names)
+        return frames.AGREEMENT.empty(), _overall(patterns, names)
     labels = detections.fires.select(names).with_columns(_sessions(detections.units))
     cells, members = cells_by_class(labels, list(combinations(names, 2)), _CLUSTER)
     scored = scored_tables(_tables(cells, _shared(detections)), conf_level)
@@ -216,7 +211,7 @@ def _agreement_of_group(
         .join(_clusters(cells), on=["a", "b"], how="left", maintain_order="left")
         .with_columns(pl.col("n_clusters").fill_null(0))
     )
-    return AGREEMENT.conform(whole), _overall(patterns, names)
+    return frames.AGREEMENT.conform(whole), _overall(patterns, names)
 
 
 def _tables(cells: pl.DataFrame, shared: pl.DataFrame) -> pl.DataFrame:
@@ -277,7 +272,7 @@ def _overall(patterns: pl.DataFrame, names: list[str]) -> pl.DataFrame:
             "krippendorff_alpha": krippendorff_alpha(rated.select(names), times=rated[_TIMES]),
             **{f"cochran_{name}": tested[key] for name, key in _COCHRAN.items()},
         }
-    return AGREEMENT_OVERALL.conform(pl.DataFrame([{"n_complete": 0, **row}]))
+    return frames.AGREEMENT_OVERALL.conform(pl.DataFrame([{"n_complete": 0, **row}]))
 
 
 _COCHRAN = {"q": "statistic", "df": "df", "p": "p_value"}
@@ -468,7 +463,7 @@ def _disagreement_rows(detections: Detections, known: dict[str, Detector]) -> pl
             says_b=pl.when("covered_b").then(pl.lit("fine")).otherwise(pl.lit("does not look"))
         )
     )
-    return DISAGREEMENTS.conform(_with_causes(pairs, list(known.values())))
+    return frames.DISAGREEMENTS.conform(_with_causes(pairs, list(known.values())))
 
 
 def _overlapping(detections: Detections) -> pl.DataFrame:
@@ -525,7 +520,7 @@ def _causes(rows: pl.DataFrame, detections: Detections, known: dict[str, Detecto
     )
     order = ("_mild", "_of_runs", "is_same_page", "_rivals", "n", "a", "b", "cause")
     falls = [name in (*_PLACE, "n") for name in order]
-    return DISAGREEMENT_CAUSES.conform(whole.sort(*order, descending=falls).pipe(collected))
+    return frames.DISAGREEMENT_CAUSES.conform(whole.sort(*order, descending=falls).pipe(collected))
 
 
 def _are_rivals(a: Detector, b: Detector) -> bool:

@@ -267,14 +267,9 @@ class SilenceGaps(EntityKey, key=(*ENTITY_KEY, "started_at")):
     left_out = Text("why it is excluded; null: it is not")
 
 
-_OTHERS = (*(DetectionUnits, DetectionAnswers, GapSums, QualityOfService), *(SilenceGaps,))
+_OTHERS = (DetectionUnits, DetectionAnswers, GapSums, QualityOfService, SilenceGaps)
 FRAMES = (
-    DETECTORS,
-    DETECTIONS,
-    ALARMS,
-    AGREEMENT,
-    AGREEMENT_OVERALL,
-    DISAGREEMENTS,
-    DISAGREEMENT_CAUSES,
+    *(DETECTORS, DETECTIONS, ALARMS, AGREEMENT, AGREEMENT_OVERALL),
+    *(DISAGREEMENTS, DISAGREEMENT_CAUSES),
     *map(frame, _OTHERS),
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.core.redaction import redact_names, redact_with_names
+from stateanalytics.core.shapes import words_of_columns
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io import frame_files
 from stateanalytics.io.duckdb_rows import DuckDBRows
@@ -131,11 +132,6 @@ def _fill(connection: DuckDBPyConnection, tables: frame_files.Tables, as_of: dat
     connection.execute(f"CREATE MACRO as_of() AS TIMESTAMPTZ '{as_of.isoformat(' ')}'")
     for name, rows in tables:
         connection.register("_rows", DuckDBRows(rows))
-        words = {
-            column: dtype.categories.to_list()
-            for column, dtype in rows.schema.items()
-            if isinstance(dtype, pl.Enum)
-        }
-        replaced = replacing_words(connection, words)
+        replaced = replacing_words(connection, words_of_columns(rows.schema))
         connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT *{replaced} FROM _rows")
         connection.unregister("_rows")

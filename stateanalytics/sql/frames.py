@@ -10,16 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import resources
 
-from stateanalytics.core.schema import (
-    ENTITIES,
-    ENTITY_KEY,
-    OUTCOMES,
-    STATES,
-    Entities,
-    EntityKey,
-    Frame,
-    States,
-)
+from stateanalytics.core import schema
 from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, Words, YesNo, frame
 
 
@@ -89,8 +80,8 @@ SESSION_KEY = ("source", "system", "session_id")
 class SessionKey(Columns, key=SESSION_KEY):
     """One session."""
 
-    source = EntityKey.source
-    system = EntityKey.system
+    source = schema.EntityKey.source
+    system = schema.EntityKey.system
     session_id = Text("id of the session")
 
 
@@ -108,29 +99,29 @@ ERROR_COUNTS = frame(ErrorCounts)
 class SessionView(SessionKey):
     """One session."""
 
-    name = Entities.name
-    kind = Entities.kind
-    agent = Entities.agent
-    model = Entities.model
+    name = schema.Entities.name
+    kind = schema.Entities.kind
+    agent = schema.Entities.agent
+    model = schema.Entities.model
 
 
 class RunningSessions(SessionView, key=SESSION_KEY):
     """One session that is running (ADR-0017: running)."""
 
-    started_at = Entities.started_at
-    age_s = States.age_s
-    silence_s = States.silence_s
-    effective_state = States.effective_state
-    severity = States.severity
+    started_at = schema.Entities.started_at
+    age_s = schema.States.age_s
+    silence_s = schema.States.silence_s
+    effective_state = schema.States.effective_state
+    severity = schema.States.severity
 
 
 class Failed24h(SessionView, name="failed_24h", key=SESSION_KEY):
     """One session that failed in the 24 hours up to as-of (ADR-0017: failed)."""
 
-    ended_at = Entities.ended_at
-    duration_s = States.duration_s
-    reason_code = Entities.reason_code
-    reason_message = Entities.reason_message
+    ended_at = schema.Entities.ended_at
+    duration_s = schema.States.duration_s
+    reason_code = schema.Entities.reason_code
+    reason_message = schema.Entities.reason_message
 
 
 class SlowSessions(RunningSessions, key=SESSION_KEY):
@@ -151,15 +142,15 @@ class SessionsAndPlays(SessionKey, key=("source", "system", "play_id")):
     play_name = Text("name of the play")
     session_status = Text("stored status of the session; null: no session")
     play_status = Text("stored status of the play")
-    session_outcome = Words(OUTCOMES, "did it run")
-    play_outcome = Words(OUTCOMES, "was the output accepted")
+    session_outcome = Words(schema.OUTCOMES, "did it run")
+    play_outcome = Words(schema.OUTCOMES, "was the output accepted")
 
 
 @dataclass(frozen=True)
 class View:
     """A predefined view: the frame it gives, and its SQL."""
 
-    frame: Frame
+    frame: schema.Frame
     sql: str
 
 
@@ -170,11 +161,11 @@ def _view(shape: type[Columns]) -> View:
 
 
 ENTITY_STATES = View(
-    Frame(
+    schema.Frame(
         "entity_states",
         "one entity with its facts and its state",
-        ENTITY_KEY,
-        (*ENTITIES.columns, *STATES.columns[len(ENTITY_KEY) :]),
+        schema.ENTITY_KEY,
+        (*schema.ENTITIES.columns, *schema.STATES.columns[len(schema.ENTITY_KEY) :]),
     ),
     "SELECT * FROM entities JOIN states USING (source, system, entity_type, entity_id)",
 )

@@ -32,6 +32,7 @@ import polars as pl
 
 from stateanalytics.core.redaction import as_pairs
 from stateanalytics.core.schema import FRAMES
+from stateanalytics.core.shapes import words_of_columns
 from stateanalytics.errors import (
     ArgumentError,
     MaskedWarning,
@@ -93,12 +94,7 @@ class Table(TableText):
             except OSError as error:
                 reason = f"the system reports: {error!s:.200}"
                 raise no_room(f"table {name}", reason, int(frame.estimated_size())) from error
-            words = {
-                column: dtype.categories.to_list()
-                for column, dtype in frame.schema.items()
-                if isinstance(dtype, pl.Enum)
-            }
-            self._written.append(TableFile(str(path), words))
+            self._written.append(TableFile(str(path), words_of_columns(frame.schema)))
         return self._written[-1]
 
 
@@ -202,12 +198,8 @@ def _check_limits(max_rows: int, timeout_s: float, memory_bytes: int) -> None:
 @functools.cache
 def _ranked() -> frozenset[str]:
     """Columns whose words have a rank, in any frame."""
-    return frozenset(
-        column.name
-        for frame in (*FRAMES.values(), *detail_frames().values())
-        for column in frame.columns
-        if isinstance(column.dtype, pl.Enum)
-    )
+    frames = (*FRAMES.values(), *detail_frames().values())
+    return frozenset(name for frame in frames for name in words_of_columns(frame.dtypes))
 
 
 def _new_file() -> Path:

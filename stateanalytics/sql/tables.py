@@ -175,21 +175,10 @@ def _cell(column: str, kind: str) -> Cell:
 FRAMES: tuple[Frame, ...] = (
     *schema.FRAMES.values(),
     *detail_frames().values(),
-    ATTENTION,
-    LINKS,
-    schema.PHANTOMS,
-    schema.CALLS,
-    schema.SIGNS,
-    EFFORT,
-    FAILURES,
-    FAILURE_CLUSTERS,
-    WEEKS,
+    *(ATTENTION, LINKS, schema.PHANTOMS, schema.CALLS, schema.SIGNS),
+    *(EFFORT, FAILURES, FAILURE_CLUSTERS, WEEKS),
     *(view.frame for view in VIEWS),
-    REASON_CODES,
-    ERROR_COUNTS,
-    SNAPSHOT,
-    TABLES,
-    COLUMNS,
+    *(REASON_CODES, ERROR_COUNTS, SNAPSHOT, TABLES, COLUMNS),
 )
 """Every documented table; raw tables come on top."""
 

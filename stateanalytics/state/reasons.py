@@ -27,6 +27,7 @@ from stateanalytics.core.session_health import by_kind
 from stateanalytics.core.vocabulary import TABLES, ReasonCode
 from stateanalytics.core.windows import Moment
 from stateanalytics.core.words import how_long
+from stateanalytics.state import lifecycle
 from stateanalytics.state.display import (
     REASON_DELIVERIES,
     REASON_HEALTHS,
@@ -44,13 +45,6 @@ from stateanalytics.state.health import (
     RULES,
     RUNAWAY,
     RUNS_AWAY,
-)
-from stateanalytics.state.lifecycle import (
-    CELL,
-    DELIVERY,
-    DELIVERY_OR_NONE,
-    DELIVERY_RULE,
-    StatusTable,
 )
 from stateanalytics.state.lifecycle import WORDS as DELIVERY_WORDS
 from stateanalytics.state.policy import Policy
@@ -197,8 +191,8 @@ _PIECES = (f"{TEMPORARY}large", f"{TEMPORARY}rest")
 _END = '"}]'
 _FIRST = nw.lit(1, nw.Int64)
 _NEEDS_HEALTH = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
-_NEEDS_DELIVERY = nw.col(DELIVERY).is_in(
-    [DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
+_NEEDS_DELIVERY = nw.col(lifecycle.DELIVERY).is_in(
+    [lifecycle.DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
 )
 
 NO_DETAIL = "-"
@@ -322,7 +316,7 @@ def _held(evaluation: Evaluation, rows: Frame) -> Frame:
     return rows.collect().lazy() if evaluation.adapter.is_eager else rows
 
 
-def _has_stored(table: StatusTable) -> nw.Expr:
+def _has_stored(table: lifecycle.StatusTable) -> nw.Expr:
     """Is the stored reason one of the row; never null."""
     has_reason = ~nw.col("reason_code").is_null() | ~nw.col("reason_message").is_null()
     if not table.has_recorded:
@@ -347,7 +341,7 @@ def _stored(evaluation: Evaluation) -> Frame:
     return add_word(placed, "claim_status", "observed", _CLAIMS).select(*_COLUMNS)
 
 
-def add_unexplained(frame: Frame, table: StatusTable, into: str) -> Frame:
+def add_unexplained(frame: Frame, table: lifecycle.StatusTable, into: str) -> Frame:
     """Add the code of what ended badly without any reason; null where there is one."""
     codes = [
         f"{domain(cell.entity_type)}.{cell.outcome}.unexplained"
@@ -358,7 +352,7 @@ def add_unexplained(frame: Frame, table: StatusTable, into: str) -> Frame:
     is_explained = _has_stored(table)
     if table.has_recorded:
         is_explained = is_explained | ~nw.col("recorded_reasons").is_null()
-    coded = lookup(frame, {into: (CELL, codes)})
+    coded = lookup(frame, {into: (lifecycle.CELL, codes)})
     return coded.with_columns(nw.when(~is_explained).then(nw.col(into)).alias(into))
 
 
@@ -401,12 +395,12 @@ def _first_derived(evaluation: Evaluation) -> nw.Expr:
 
 
 def _of_delivery(evaluation: Evaluation) -> list[Frame]:
-    is_derived = ~nw.col(DELIVERY_RULE).is_null()
+    is_derived = ~nw.col(lifecycle.DELIVERY_RULE).is_null()
     rows = evaluation.frame.filter(_NEEDS_DELIVERY & is_derived).with_columns(
         order=_first_derived(evaluation) + _NEEDS_HEALTH.cast(nw.Int64)
     )
     coded = _coded(rows, evaluation, "delivery").select(
-        *_SHARED, "n_required_missing", "n_expected", DELIVERY_RULE
+        *_SHARED, "n_required_missing", "n_expected", lifecycle.DELIVERY_RULE
     )
     return _explained_if_any(evaluation, coded, "delivery", _DELIVERY_CAUSES, _add_counts)
 
@@ -470,7 +464,7 @@ def _explained(
 
     Rows with numbers of their own in the text come last.
     """
-    rule = DELIVERY_RULE if dimension == "delivery" else HEALTH_RULE
+    rule = lifecycle.DELIVERY_RULE if dimension == "delivery" else HEALTH_RULE
     causes = [CAUSES[name] for name in names]
     evidence = [cause.evidence(name) for name, cause in zip(names, causes, strict=True)]
     claims = pl.Series([cause.claim for cause in causes], dtype=pl.Enum(_CLAIMS))

@@ -23,17 +23,8 @@ from stateanalytics.state.definitions import RUN, TROUBLE, cause_key, ended_well
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, rows_of, unit_of
 from stateanalytics.state.states import states
+from stateanalytics.summaries import summary
 from stateanalytics.summaries.shapes import FIXED, GROUPED_BY
-from stateanalytics.summaries.summary import (
-    Summary,
-    add_codes,
-    add_counts,
-    add_groups,
-    add_templates,
-    by_name,
-    in_order,
-    merge,
-)
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems.reading import OnError, facts_in_shards
 
@@ -53,7 +44,7 @@ def summarize(
     thresholds_s: Iterable[float] | None = None,
     k: int = K,
     on_error: OnError = "skip",
-) -> Summary:
+) -> summary.Summary:
     """Count a store, or an archive source by source, into a summary that can be merged.
 
     Parameters
@@ -109,12 +100,12 @@ def summarize(
         return _counted(source, chosen, columns, limits, k)
     instant = None if as_of is None else read_moment(as_of, "as_of")
     shards = facts_in_shards([source], as_of=instant, on_error=on_error)
-    return merge(_counted(facts, chosen, columns, limits, k) for facts in shards)
+    return summary.merge(_counted(facts, chosen, columns, limits, k) for facts in shards)
 
 
 def _counted(
     facts: Facts, policy: Policy, by: list[str], thresholds_s: list[float] | None, k: int
-) -> Summary:
+) -> summary.Summary:
     judged = states(facts, policy=policy)
     rows = rows_of(facts, states=judged)
     runs = spells(facts, rows=rows)
@@ -128,20 +119,22 @@ def _counted(
     own = [name for name in _SPELL if name not in by]
     failed = select_failures(rows).with_columns(_week(), cause_key())
     samples, fires = work_samples(facts.entities), detect(facts, policy=policy, states=judged).fires
-    return Summary(
+    return summary.Summary(
         as_of=facts.as_of,
         policy=policy.version,
         k=k,
         by=tuple(by),
-        sources=in_order("sources", [facts.sources.join(samples, on="source", how="left")]),
-        losses=in_order("losses", [_masked(losses_of(facts.findings))]),
-        states=add_counts([_one_each(_masked(_dated(rows).select("week", "began_week", *_STATE)))]),
-        codes=add_codes([_masked(_codes(failed))]),
-        groups=add_groups([_groups(rows)]),
-        units=add_counts([_units(rows)]),
-        spells=add_counts([_one_each(_masked(lengths.select(*by, *own)))]),
+        sources=summary.in_order("sources", [facts.sources.join(samples, on="source", how="left")]),
+        losses=summary.in_order("losses", [_masked(losses_of(facts.findings))]),
+        states=summary.add_counts(
+            [_one_each(_masked(_dated(rows).select("week", "began_week", *_STATE)))]
+        ),
+        codes=summary.add_codes([_masked(_codes(failed))]),
+        groups=summary.add_groups([_groups(rows)]),
+        units=summary.add_counts([_units(rows)]),
+        spells=summary.add_counts([_one_each(_masked(lengths.select(*by, *own)))]),
         silences=gap_sums(_masked(lean_gaps(facts, by=by, rows=rows)), thresholds_s, by=by),
-        detections=by_name(add_counts([_one_each(fires)])),
+        detections=summary.by_name(summary.add_counts([_one_each(fires)])),
         templates=_templates(facts, policy, rows, k),
     )
 
@@ -227,7 +220,7 @@ def _templates(facts: Facts, policy: Policy, rows: pl.DataFrame, k: int) -> pl.D
         first_at=pl.col("failed_at").min(),
         last_at=pl.col("failed_at").max(),
     )
-    return add_templates([_masked(counts)])
+    return summary.add_templates([_masked(counts)])
 
 
 def _digests(texts: pl.Series) -> pl.Series:

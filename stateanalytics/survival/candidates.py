@@ -222,11 +222,13 @@ def _rescued(runs: pl.DataFrame, today: pl.DataFrame, conf_level: float) -> pl.D
     return rescued.join(longest, on=_WORK, how="left").sort("duration_s")
 
 
-def _at_candidate(grid: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+def _at_candidate(
+    grid: pl.DataFrame, steps: pl.DataFrame, candidate: str = "candidate_s"
+) -> pl.DataFrame:
     """The last step at or before each candidate."""
     return grid.join_asof(
         steps.sort("duration_s"),
-        left_on="candidate_s",
+        left_on=candidate,
         right_on="duration_s",
         by=_WORK,
         check_sortedness=False,
@@ -352,19 +354,13 @@ def slow_thresholds(
     )
     thresholds = sorted({*map(float, ages), *KNOWN_AS})
     flagged = pl.concat([_count_flagged(runs, threshold) for threshold in thresholds])
-    shares = completion_times(runs, by=_WORK, conf_level=conf_level).sort("duration_s")
+    shares = completion_times(runs, by=_WORK, conf_level=conf_level)
     horizons = shares.select(_WORK, "horizon_s").unique()
     known = pl.DataFrame({"threshold_s": list(KNOWN_AS), "known_as": list(KNOWN_AS.values())})
     is_known = pl.col("threshold_s") <= pl.col("horizon_s")
     return (
         flagged.sort("threshold_s")
-        .join_asof(
-            shares.drop("horizon_s"),
-            left_on="threshold_s",
-            right_on="duration_s",
-            by=_WORK,
-            check_sortedness=False,
-        )
+        .pipe(_at_candidate, shares.drop("horizon_s"), "threshold_s")
         .join(horizons, on=_WORK, how="left")
         .join(known, on="threshold_s", how="left")
         .with_columns(is_identified=is_known.fill_null(value=False))

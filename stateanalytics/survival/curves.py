@@ -13,14 +13,8 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import kolmogorov_quantile, student_quantile
+from stateanalytics.survival import jackknife
 from stateanalytics.survival.frames import KaplanMeier, fixed_columns
-from stateanalytics.survival.jackknife import (
-    FEWEST_UNITS,
-    UNIT_VARIANCE,
-    corrected_variance,
-    with_known_units,
-    with_unit_variance,
-)
 from stateanalytics.survival.risk_sets import (
     MIN_AT_RISK,
     STRATUM,
@@ -171,7 +165,7 @@ def kaplan_meier(
     strata = strata_of(by)
     ends = interval("survival", conf_level, conf_type, pl.col("width").sqrt())
     check_number("least_at_risk", least_at_risk, MIN_AT_RISK, is_whole=True)
-    checked = checked_spells(with_known_units(spells), strata, "kaplan_meier")
+    checked = checked_spells(jackknife.with_known_units(spells), strata, "kaplan_meier")
     sets = risk_sets(checked, strata, least_at_risk=least_at_risk)
     value = pl.col("survival")
     variance = (value**2 * greenwood_sum().over(STRATUM)).fill_nan(None)
@@ -184,9 +178,11 @@ def kaplan_meier(
         "increment": value.shift(1, fill_value=1.0).over(STRATUM) / pl.col("n_at_risk"),
         "n_counted": pl.col("n_events"),
     }
-    with_units = with_unit_variance(table, sets.rows, terms, pl.lit(value=True), conf_level)
+    with_units = jackknife.with_unit_variance(
+        table, sets.rows, terms, pl.lit(value=True), conf_level
+    )
     curve = (
-        corrected_variance(with_units, "survival", pl.col(UNIT_VARIANCE))
+        jackknife.corrected_variance(with_units, "survival", pl.col(jackknife.UNIT_VARIANCE))
         .with_columns(survival_se=pl.col("variance").sqrt())
         .with_columns(ends)
     )
@@ -507,8 +503,8 @@ def _end_in_words(row: dict[str, Any]) -> str:
     needed = math.ceil(math.log(0.05) / math.log(row["prob"]))
     if row["n_events"] < needed:
         ends = say("quantile.few_ends", n=row["n_events"], needed=needed)
-    elif not row["is_sure"] and row["n_units"] < FEWEST_UNITS:
-        ends = say("quantile.few_units", n=row["n_units"], needed=FEWEST_UNITS)
+    elif not row["is_sure"] and row["n_units"] < jackknife.FEWEST_UNITS:
+        ends = say("quantile.few_units", n=row["n_units"], needed=jackknife.FEWEST_UNITS)
     else:
         ends = say("quantile.ends", **row)
     percent = f"{round(100 * row['prob'], 1):g}"

@@ -13,22 +13,8 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import student_quantile
+from stateanalytics.survival import frames, jackknife
 from stateanalytics.survival.curves import ConfType, interval
-from stateanalytics.survival.frames import (
-    CompletionTimes,
-    CumulativeIncidence,
-    NeverEnding,
-    fixed_columns,
-)
-from stateanalytics.survival.jackknife import (
-    LAST_COVARIANCE,
-    UNIT_VARIANCE,
-    corrected_variance,
-    incidence_and_influence,
-    with_known_units,
-    with_unit_variance,
-    with_units,
-)
 from stateanalytics.survival.risk_sets import (
     MIN_AT_RISK,
     STRATUM,
@@ -39,7 +25,7 @@ from stateanalytics.survival.risk_sets import (
     strata_of,
 )
 
-INCIDENCE = fixed_columns(CumulativeIncidence)
+INCIDENCE = frames.fixed_columns(frames.CumulativeIncidence)
 
 
 def cumulative_incidence(
@@ -115,7 +101,9 @@ def cumulative_incidence(
         key = {name: spells.schema[name] for name in strata}
         return pl.DataFrame(schema={**key, "cause": spells.schema[cause], **numbers})
     curves = [
-        corrected_variance(causes.by_unit(number, conf_level), "incidence", pl.col(UNIT_VARIANCE))
+        jackknife.corrected_variance(
+            causes.by_unit(number, conf_level), "incidence", pl.col(jackknife.UNIT_VARIANCE)
+        )
         .with_columns(incidence_se=pl.col("variance").sqrt())
         .select(*INCIDENCE[1:4], *ends, *INCIDENCE[-2:])
         .pipe(collected)
@@ -167,7 +155,7 @@ class Causes:
     def by_unit(self, number: int, conf_level: float) -> pl.LazyFrame:
         """The table of one cause, with the columns for `covariance` and `corrected_variance`."""
         terms = {"increment": pl.col("_increment"), "n_counted": pl.col(_count(number))}
-        return with_unit_variance(
+        return jackknife.with_unit_variance(
             with_incidence(self.table.lazy(), number).with_columns(
                 variance=covariance(pl.col("incidence")).clip(0.0)
             ),
@@ -189,7 +177,7 @@ def cause_table(
     check_columns(spells, [cause], function)
     if "ended" not in spells.columns:
         spells = spells.with_columns(ended=pl.col(cause).is_not_null())
-    spells = checked_spells(with_known_units(spells), strata, function, also=[cause])
+    spells = checked_spells(jackknife.with_known_units(spells), strata, function, also=[cause])
     ended = spells.lazy().filter("ended").group_by(cause=cause).len()
     causes = ended.sort("cause", nulls_last=True).pipe(collected)
     names = causes[["cause"]].head(causes.height - causes["cause"].null_count())
@@ -250,7 +238,7 @@ def _count(number: int) -> str:
 
 
 GOOD_END = "completed"
-SHARE = fixed_columns(CompletionTimes)
+SHARE = frames.fixed_columns(frames.CompletionTimes)
 
 
 def completion_times(
@@ -317,14 +305,14 @@ def completion_times(
         .filter(last > 0)
     )
     relative = _relative_variance(pl.col("variance"), covariance(last))
-    by_unit = _relative_variance(pl.col(UNIT_VARIANCE), pl.col(LAST_COVARIANCE))
+    by_unit = _relative_variance(pl.col(jackknife.UNIT_VARIANCE), pl.col(jackknife.LAST_COVARIANCE))
     # After the last completion it exceeds 1 by rounding.
     share = (f / last).clip(upper_bound=1.0)
     table = table.with_columns(
         share=pl.when(share > 1 - 1e-12).then(1.0).otherwise(share), variance=share**2 * relative
     )
     shares = (
-        corrected_variance(table, "share", pl.col("share") ** 2 * by_unit)
+        jackknife.corrected_variance(table, "share", pl.col("share") ** 2 * by_unit)
         .with_columns(
             pl.when(f > 0).then(name).otherwise(0.0).alias(name) for name in ("variance", "width")
         )
@@ -403,7 +391,7 @@ def never_ending(
     """
     check_share("conf_level", conf_level, 0.95)
     strata = strata_of(by)
-    checked = checked_spells(with_units(spells), strata, "never_ending", also=["unit"])
+    checked = checked_spells(jackknife.with_units(spells), strata, "never_ending", also=["unit"])
     # Not STRATUM, which the risk sets of `_plateau` use for their own strata.
     rows, names = number(checked, strata)
     kept = rows.rename({STRATUM: _GROUP})
@@ -443,7 +431,7 @@ def never_ending(
         )
         .pipe(collected)
         .with_columns(in_words=each_in_words(_never_ending_in_words))
-        .select(*strata, *fixed_columns(NeverEnding))
+        .select(*strata, *frames.fixed_columns(frames.NeverEnding))
     )
 
 
@@ -484,7 +472,7 @@ def _plateau(kept: pl.LazyFrame) -> pl.LazyFrame:
     )
     if "entry_s" in kept.collect_schema():
         seen = seen.filter(pl.col("entry_s").fill_null(0.0) < pl.col("duration_s"))
-    estimates, influences = incidence_and_influence(seen.pipe(collected), [_GROUP], inf)
+    estimates, influences = jackknife.incidence_and_influence(seen.pipe(collected), [_GROUP], inf)
     by_unit = (
         influences.lazy()
         .group_by(STRATUM, "unit", maintain_order=True)

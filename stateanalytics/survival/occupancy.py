@@ -15,22 +15,10 @@ from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.errors import ArgumentError, check_columns, check_number
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
+from stateanalytics.survival import jackknife
 from stateanalytics.survival.curves import interval
 from stateanalytics.survival.frames import StateOccupancy, fixed_columns
 from stateanalytics.survival.incidence import cumulative_incidence
-from stateanalytics.survival.jackknife import (
-    FEWEST_UNITS,
-    MAX_EFFECT,
-    N_IF_IDENTICAL,
-    T_RATIO,
-    UNIT,
-    UNIT_VARIANCE,
-    corrected_variance,
-    leverage_weight,
-    unit_number,
-    unit_summary,
-    with_known_units,
-)
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.run_spells import ending, runs_of, split_into_attempts
 from stateanalytics.systems import all_systems
@@ -49,12 +37,10 @@ Jumps: TypeAlias = dict[int, tuple[float, list[tuple[int, float]]]]
 _MOST_MOMENTS = 50
 """Of more changes, the design effect is computed at so many, and holds until the next one."""
 _COUNTED = {"duration_s": pl.Float64, "state": pl.String, "n_in_state": pl.Int64}
+_RECOVERY = ("duration_s", "recover", "recover_low", "recover_high")
 _NO_RECOVERY = pl.DataFrame(
-    schema={
-        STRATUM: pl.UInt32, "state": pl.String, "duration_s": pl.Float64,
-        "recover": pl.Float64, "recover_low": pl.Float64, "recover_high": pl.Float64,
-    }
-)  # fmt: skip
+    schema={STRATUM: pl.UInt32, "state": pl.String, **dict.fromkeys(_RECOVERY, pl.Float64)}
+)
 _RECOVERED = ("running", "completed")
 _ORDER = {state: place for place, state in enumerate((*AT_WORK, "completed"))}
 
@@ -135,7 +121,7 @@ def state_occupancy(
         else stretches_of(lives, window=window, silent_after_s=silent_after_s)
     )
     check_columns(stretches, [*STRETCH, *strata], "state_occupancy")
-    stretches = with_known_units(stretches)
+    stretches = jackknife.with_known_units(stretches)
     is_valid = stretches["until_s"] > stretches["from_s"]
     if n_invalid := stretches.height - int(is_valid.sum()):
         raise ArgumentError(
@@ -144,7 +130,7 @@ def state_occupancy(
             "stretches.filter(pl.col('until_s') > pl.col('from_s'))",
         )
     times = sorted({float(at) for at in ([at_s] if isinstance(at_s, int | float) else at_s)})
-    kept = dict.fromkeys([*STRETCH, *strata, *(UNIT, *ENTITY_KEY)])
+    kept = dict.fromkeys([*STRETCH, *strata, *(jackknife.UNIT, *ENTITY_KEY)])
     numbered, names = number(stretches[[name for name in kept if name in stretches]], strata)
     numbered, summary = _with_units(numbered, conf_level)
     states = sorted(
@@ -157,13 +143,13 @@ def state_occupancy(
             STRATUM, as_dict=True, include_key=True
         ).items()
     ]
-    numbers = dict.fromkeys(("share", "variance", UNIT_VARIANCE), pl.Float64)
+    numbers = dict.fromkeys(("share", "variance", jackknife.UNIT_VARIANCE), pl.Float64)
     empty = pl.DataFrame(schema={**_COUNTED, **numbers, STRATUM: pl.UInt32})
     curve = pl.concat([empty, *shares]).lazy()
     curve = curve.join(summary, on=STRATUM, how="left", maintain_order="left")
     recovery = pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)])
     return collected(
-        corrected_variance(curve, "share", pl.col(UNIT_VARIANCE))
+        jackknife.corrected_variance(curve, "share", pl.col(jackknife.UNIT_VARIANCE))
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
         .join(
@@ -179,22 +165,24 @@ def state_occupancy(
 
 def _with_units(numbered: pl.DataFrame, conf_level: float) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Stretches with the number and leverage of their unit, and the summary of units."""
-    if UNIT not in numbered.columns:
+    if jackknife.UNIT not in numbered.columns:
         strata = numbered.lazy().select(STRATUM).unique()
         return numbered, strata.with_columns(n_units=pl.lit(None, pl.Int64))
     life_key = [name for name in ENTITY_KEY if name in numbered.columns]
-    rows = numbered.lazy().with_columns(unit_number=unit_number())
+    rows = numbered.lazy().with_columns(unit_number=jackknife.unit_number())
     lives = rows.unique([STRATUM, *life_key]) if life_key else rows
     units = lives.group_by("unit_number").agg(pl.col(STRATUM).first(), m=pl.len().cast(pl.Float64))
-    summary = unit_summary(units, conf_level)
-    is_estimable = ~pl.col("is_alone") & (pl.col("n_units") >= FEWEST_UNITS)
+    summary = jackknife.unit_summary(units, conf_level)
+    is_estimable = ~pl.col("is_alone") & (pl.col("n_units") >= jackknife.FEWEST_UNITS)
     estimable = summary.select(STRATUM, has_unit_variance=is_estimable)
-    leverages = units.select("unit_number", leverage=leverage_weight())
+    leverages = units.select("unit_number", leverage=jackknife.leverage_weight())
     return (
         rows.join(leverages, on="unit_number", how="left")
         .join(estimable, on=STRATUM, how="left")
         .pipe(collected),
-        summary.select(STRATUM, "n_units", T_RATIO, MAX_EFFECT, N_IF_IDENTICAL),
+        summary.select(
+            STRATUM, "n_units", jackknife.T_RATIO, jackknife.MAX_EFFECT, jackknife.N_IF_IDENTICAL
+        ),
     )
 
 
@@ -213,7 +201,11 @@ def _recovery(stretches: pl.DataFrame, at_s: float, conf_level: float) -> pl.Dat
     )
     key, renamed = ["stratum", "state"], held_up_then.rename({STRATUM: "stratum"})
     at_landmark = collected(renamed)
-    kept = [name for name in (*key, UNIT, "duration_s", "cause") if name in at_landmark.columns]
+    kept = [
+        name
+        for name in (*key, jackknife.UNIT, "duration_s", "cause")
+        if name in at_landmark.columns
+    ]
     recovered = (
         cumulative_incidence(at_landmark[kept], by=key, conf_level=conf_level)
         .lazy()
@@ -277,7 +269,7 @@ def _shares(stretches: pl.DataFrame, states: Sequence[str], times: Sequence[floa
         curve = curve.filter(pl.col("duration_s").is_in(times))
     curve = curve.explode("state", "share", "variance")
     if not stretches.get_column("has_unit_variance", default=pl.Series([False]))[0]:
-        unknown = pl.lit(None, pl.Float64).alias(UNIT_VARIANCE)
+        unknown = pl.lit(None, pl.Float64).alias(jackknife.UNIT_VARIANCE)
         return _with_counts(curve.with_columns(unknown), stretches)
     rows = curve.lazy()
     by_unit = (
@@ -287,12 +279,12 @@ def _shares(stretches: pl.DataFrame, states: Sequence[str], times: Sequence[floa
     )
     # Each moment takes a pass over all units, so the design effect is computed at some of them:
     # it hardly changes in between.
-    effect = pl.col(UNIT_VARIANCE) / pl.col("variance")
+    effect = pl.col(jackknife.UNIT_VARIANCE) / pl.col("variance")
     effects = by_unit.select("duration_s", "state", effect=effect)
     joined = rows.sort("duration_s", maintain_order=True).join_asof(
         effects.sort("duration_s"), on="duration_s", by="state", check_sortedness=False
     )
-    by_effect = (pl.col("effect") * pl.col("variance")).alias(UNIT_VARIANCE)
+    by_effect = (pl.col("effect") * pl.col("variance")).alias(jackknife.UNIT_VARIANCE)
     return _with_counts(joined.with_columns(by_effect).drop("effect").pipe(collected), stretches)
 
 
@@ -316,7 +308,9 @@ def _with_counts(curve: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
             counted, on="duration_s", by="state", allow_exact_matches=False, check_sortedness=False
         )
     n = pl.col("n_entered").fill_null(0) - pl.col("n_exited").fill_null(0)
-    numbers = [name for name in ("share", "variance", UNIT_VARIANCE) if name in curve.columns]
+    numbers = [
+        name for name in ("share", "variance", jackknife.UNIT_VARIANCE) if name in curve.columns
+    ]
     counts = n.cast(pl.Int64).alias("n_in_state")
     return joined.select("duration_s", "state", counts, *numbers).pipe(collected)
 
@@ -479,7 +473,7 @@ def variances_by_unit(
         since = moment
         squares = influence.select((pl.col(name) ** 2 * pl.col("leverage")).sum() for name in names)
         variances += [(moment, state, squares.item(0, index)) for state, index in place.items()]
-    shape = {"duration_s": pl.Float64, "state": pl.String, UNIT_VARIANCE: pl.Float64}
+    shape = {"duration_s": pl.Float64, "state": pl.String, jackknife.UNIT_VARIANCE: pl.Float64}
     return pl.DataFrame(variances, schema=shape, orient="row")
 
 

@@ -277,11 +277,9 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
             pl.col("n_before", "n_now").fill_null(0),
             pl.col("n_before").fill_null(0).alias("runs_before"),
             pl.col("n_now").fill_null(0).alias("runs_now"),
+            *("ratio", "ratio_low", "ratio_high"),
             before="median_before",
             now="median_now",
-            ratio="ratio",
-            ratio_low="ratio_low",
-            ratio_high="ratio_high",
             p_value=pl.when(is_known).then("p_value"),
         )
     )
@@ -364,11 +362,9 @@ def _rate(both: pl.DataFrame, name: str, conf_level: float, least: int) -> pl.Da
         pl.col(now).alias("n_now"),
         pl.col("n_before").alias("runs_before"),
         pl.col("n_now").alias("runs_now"),
+        *("ratio", "ratio_low", "ratio_high"),
         before=pl.when(pl.col("hours_before") > 0).then(pl.col(before) / pl.col("hours_before")),
         now=pl.when(pl.col("hours_now") > 0).then(pl.col(now) / pl.col("hours_now")),
-        ratio="ratio",
-        ratio_low="ratio_low",
-        ratio_high="ratio_high",
         p_value="p_value",
     )
 

@@ -23,15 +23,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import aliases
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.snapshot import Snapshot
-from stateanalytics.sql.conditions import (
-    MOST_VALUES,
-    Chosen,
-    CrossFilter,
-    Dimension,
-    is_countable,
-    is_run,
-    with_own_columns,
-)
+from stateanalytics.sql import conditions
 from stateanalytics.systems import all_systems
 from stateanalytics.widgets.drawing import Shown, safe, table, widget_libraries
 
@@ -100,7 +92,7 @@ def explore(
         condition = f"({where}\n)" if "--" in str(where) else f"({where})"
         rows = snap.sql(_query(of, condition), max_rows=2**62)
     elif of == RUNS:
-        condition = is_run(snap.entities["system"].unique())
+        condition = conditions.is_run(snap.entities["system"].unique())
         run_types = {known.name: known.runs.entity_type for known in all_systems()}
         run_type = pl.col("system").replace_strict(run_types, default="session")
         rows = whole.filter(pl.col("entity_type") == run_type)
@@ -117,7 +109,7 @@ def explore(
                 f"There is no column {name!r:.80} in {of}; there are {len(rows.columns)}.",
                 "snap.schema() lists them" + did_you_mean(str(name), rows.columns),
             )
-        if not is_countable(rows.schema[name]):
+        if not conditions.is_countable(rows.schema[name]):
             raise ArgumentError(
                 f"Nothing is counted by {name!r:.80}, which is of type {rows.schema[name]!s:.60}.",
                 "name columns of moments, numbers or words",
@@ -149,14 +141,14 @@ class Explorer(Shown):
         joined: Sequence[OwnColumn] = (),
         is_redacted: bool,
     ) -> None:
-        self._from = with_own_columns(of, joined)
+        self._from = conditions.with_own_columns(of, joined)
         self._snap, self._of, self._base, self._is_redacted = snap, of, where, is_redacted
         moments = [name for name in columns if rows.schema[name] == pl.Datetime]
         self._moment = moments[0] if moments else None
         if self._moment:
             rows = rows.sort(self._moment, descending=True, nulls_last=True, maintain_order=True)
-        self._counted = CrossFilter(rows, columns)
-        self.chosen: Chosen = {}
+        self._counted = conditions.CrossFilter(rows, columns)
+        self.chosen: conditions.Chosen = {}
 
     def choose(self, **values: Any) -> Explorer:
         """Select values: a word or several, or the two ends of a range.
@@ -236,7 +228,7 @@ class Explorer(Shown):
             f"<p><code>snap.sql({safe(repr(answer['sql']))})</code></p>"
         )
 
-    def _set(self, chosen: Chosen) -> None:
+    def _set(self, chosen: conditions.Chosen) -> None:
         self.chosen = chosen
         if "widget" in self.__dict__:
             with self.widget.hold_sync():
@@ -258,7 +250,7 @@ class Explorer(Shown):
         words = value if isinstance(value, list | tuple) else [value]
         return [self._place_of(dimension, word) for word in words]
 
-    def _place_of(self, dimension: Dimension, word: Any) -> int:
+    def _place_of(self, dimension: conditions.Dimension, word: Any) -> int:
         if word not in dimension.values and dimension.name == "cluster_id":
             others = aliases(self._snap).filter(pl.col("alias_id") == word)
             word = others["cluster_id"][0] if others.height else word
@@ -270,7 +262,7 @@ class Explorer(Shown):
             )
         return dimension.values.index(word)
 
-    def _described(self, dimension: Dimension) -> dict[str, Any]:
+    def _described(self, dimension: conditions.Dimension) -> dict[str, Any]:
         title = dimension.name
         for ending in ("_at", "_s", "_usd"):
             title = title.removesuffix(ending)
@@ -339,7 +331,7 @@ def _panel_class() -> Any:
     return ExploringPanel
 
 
-def _ends(dimension: Dimension, value: Any) -> list[Any]:
+def _ends(dimension: conditions.Dimension, value: Any) -> list[Any]:
     """The two ends of a range, the lower first."""
     try:
         first, last = value
@@ -369,19 +361,19 @@ def _columns(rows: pl.DataFrame, of: str) -> list[str]:
     differing = [
         name
         for name, dtype in rows.schema.items()
-        if is_countable(dtype) and rows[name].n_unique() > 1
+        if conditions.is_countable(dtype) and rows[name].n_unique() > 1
     ]
     useful = [
         name
         for name in differing
         if rows[name].dtype.is_temporal()
         or rows[name].dtype.is_numeric()
-        or rows[name].n_unique() < max(MOST_VALUES, rows.height / 4)
+        or rows[name].n_unique() < max(conditions.MOST_VALUES, rows.height / 4)
     ]
     return useful[:MOST_COLUMNS]
 
 
-def _checked(chosen: Any, counted: CrossFilter) -> Chosen:
+def _checked(chosen: Any, counted: conditions.CrossFilter) -> conditions.Chosen:
     """The valid part of a selection that a page sent."""
     return {
         name: [int(place) for place in places]
