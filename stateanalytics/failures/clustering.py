@@ -221,7 +221,7 @@ def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -
     nodes = _nodes(stored)
     below = pl.concat(
         [
-            rows.join(nodes.select("code", "node"), on="code"),
+            rows.join(nodes.select("code", "node"), on="code", maintain_order="left"),
             rows.filter(pl.col("code").is_null()).with_columns(node=pl.lit(None, pl.String)),
         ]
     )
