@@ -27,7 +27,13 @@ NAMED = {
 }
 BY_STATE = {
     *(f"failures.{state}" for state in ("new", "back", "flapping", "growing", "gone")),
-    *(f"limits.{verdict}" for verdict in ("within", "above", "below")),
+    *(f"limits.{verdict}" for verdict in ("above", "below")),
+    *(
+        f"limits.{form}{verdict}"
+        for form in ("", "short_")
+        for verdict in ("within", "higher", "lower", "unclear")
+    ),
+    *(f"inside.{effort}" for effort in ("stuck", "given_up", "struggled")),
     *(f"advice.{verdict}" for verdict in ("choose", "keep")),
 }
 """Sentences with a name that is put together: by the state of a cluster, by a verdict."""

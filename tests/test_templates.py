@@ -12,7 +12,7 @@ from stateanalytics.core.package_tables import table_rows
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.failures import merging
 from stateanalytics.failures.masking import patterns_of
-from stateanalytics.failures.templates import merge_templates, mine_templates, template_id
+from stateanalytics.failures.templates import merge_templates, mine_templates, versioned_id
 from tests.examples import examples
 from tests.generators.failure_corpus import failure_corpus
 
@@ -169,8 +169,8 @@ def test_what_is_no_text_is_refused():
 
 def test_ids_are_versioned_and_depend_on_the_template_alone():
     mined = mine_templates(["x 1 y", "x 2 y"])
-    assert mined["template_id"].to_list() == [template_id("x <*> y")] * 2
-    assert template_id("x <*> y").startswith("v1:")
+    assert mined["template_id"].to_list() == [versioned_id("x <*> y")] * 2
+    assert versioned_id("x <*> y").startswith("v1:")
 
 
 def test_a_megabyte_keeps_its_beginning_and_its_end():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import shortened
 from stateanalytics.core.words import say
@@ -158,20 +158,18 @@ def _described(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.LazyFrame:
 def _lift(
     rows: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame, fdr: float
 ) -> pl.DataFrame:
-    whole, by_value = ["dimension"], ["cluster_id", "dimension", "value"]
+    by_value = ["cluster_id", "dimension", "value"]
     described = _described(ended, sources)
     values = _values(described)
+    of_dimensions = values.group_by("dimension").agg(
+        n_all=pl.col("request").n_unique().cast(pl.Int64),
+        n_all_runs=pl.col("n_runs").sum(),
+        n_values=pl.col("value").n_unique(),
+    )
     of_all = (
         values.group_by("dimension", "value")
         .agg(n_value=pl.len().cast(pl.Int64), n_runs=pl.col("n_runs").sum())
-        .join(
-            values.group_by(whole).agg(
-                n_all=pl.col("request").n_unique().cast(pl.Int64),
-                n_all_runs=pl.col("n_runs").sum(),
-                n_values=pl.col("value").n_unique(),
-            ),
-            on=whole,
-        )
+        .join(of_dimensions, on="dimension")
     )
     n_runs, n_all_runs = (pl.col(name).cast(pl.Int64) for name in ("n_runs", "n_all_runs"))
     # Rounded up in whole numbers: a share of 7 in 25 makes 7 of 25.
@@ -228,19 +226,13 @@ def _lift(
         .join(distinct.lazy().with_columns(p_value=p_values), on=tables, how="left")
         .with_columns(
             benjamini_hochberg(),
-            lift=pl.col("share_in") / pl.col("share_all"),
-            lift_low=pl.col("share_in_low") / pl.col("share_all"),
-            lift_high=pl.col("share_in_high") / pl.col("share_all"),
+            *(
+                (pl.col(f"share_in{end}") / pl.col("share_all")).alias(f"lift{end}")
+                for end in ("", "_low", "_high")
+            ),
         )
         .with_columns(is_over_represented=pl.col("q_value") <= fdr)
-        .sort(
-            "p_value",
-            "lift",
-            "cluster_id",
-            "dimension",
-            "value",
-            descending=[False, True, False, False, False],
-        )
+        .sort("p_value", -pl.col("lift"), *by_value)
         .select(LIFT.dtypes.names())
     )
 
@@ -341,23 +333,22 @@ def count_faults(
             cluster_ids="cluster_id",
             is_consequence=is_consequence().all(),
         )
+        .join(titles_of_faults(failed).lazy(), on="fault_id", maintain_order="left")
     )
-    titles = titles_of_faults(failed).lazy()
-    of_clusters = of_clusters.lazy().join(titles, on="fault_id", maintain_order="left").collect()
-    groups = count_groups(failed, ["fault_id"]).lazy()
-    counted = groups.join(of_clusters.lazy(), on="fault_id")
+    described = (
+        _concentrated(failed, ended, sources),
+        _seen_after(failed, ended, versions),
+        _causes(failed, of_clusters),
+        changed,
+    )
+    counted = count_groups(failed, ["fault_id"]).lazy().join(of_clusters.lazy(), on="fault_id")
+    where = pl.concat_str("where", "first_seen", separator="; ", ignore_nulls=True)
     return collected(
         sorted_by_cost(counted, "fault_id")
         .sort("is_consequence", maintain_order=True)
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
-        .join(_concentrated(failed, ended, sources).lazy(), on="fault_id", how="left")
-        .join(_seen_after(failed, ended, versions).lazy(), on="fault_id", how="left")
-        .with_columns(where=pl.concat_str("where", "first_seen", separator="; ", ignore_nulls=True))
-        .with_columns(where=pl.when(pl.col("where") != "").then("where"))
-        .join(_causes(failed, of_clusters).lazy(), on="fault_id", how="left")
-        .join(changed.lazy(), on="fault_id", how="left")
-        .with_columns(title=pl.coalesce("caused", "title"))
-        .sort("rank")
+        .pipe(left_joined, *(one.lazy() for one in described), on="fault_id")
+        .with_columns(where=where.replace("", None), title=pl.coalesce("caused", "title"))
         .select(FAULTS.dtypes.names())
     )
 
@@ -523,19 +514,14 @@ def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:
     others = numbered.select(
         j="i",
         related_id="cluster_id",
-        related_code="code",
-        related_template="template",
-        related_systems="systems",
+        **{f"related_{name}": name for name in ("code", "template", "systems")},
     )
+    cause_title = pl.col("cause_group").replace_strict(dict(TITLES), default=None)
     return (
         pairs.drop("cause_group")
         .join(numbered, on="i", maintain_order="left")
         .join(others, on="j", maintain_order="left")
-        .with_columns(
-            cause_title=pl.col("cause_group").replace_strict(
-                dict(TITLES), default=None, return_dtype=pl.String
-            )
-        )
+        .with_columns(cause_title=cause_title)
         .select(RELATED.dtypes.names())
     )
 
@@ -545,32 +531,21 @@ def _top_of_group(group: pl.DataFrame, n: int) -> pl.DataFrame:
     named = group.drop_nulls("cause_group")
     # One more than needed, since no cluster is related to itself.
     first = named.group_by("cause_group", maintain_order=True).head(n + 1)
-    return (
-        named.join(first.rename({"i": "j"}), on="cause_group")
-        .filter(pl.col("i") != pl.col("j"))
-        .select("i", "j")
-    )
+    pairs = named.join(first.rename({"i": "j"}), on="cause_group")
+    return pairs.filter(pl.col("i") != pl.col("j")).select("i", "j")
 
 
 def similar_texts(texts: pl.DataFrame) -> pl.DataFrame:
     """Similarity of every pair of texts that share an n-gram."""
-    grams = _grams(texts)
-    other = grams.lazy().rename({"i": "j", "weight": "other"})
-    place = grams.schema["i"]
-    empty = pl.LazyFrame(schema={"i": place, "j": place, "similarity": pl.Float64})
+    grams = _grams(texts).lazy()
+    other = grams.rename({"i": "j", "weight": "other"})
     pairs = pl.concat(
-        [
-            empty,
-            *(
-                grams.lazy()
-                .filter(pl.col("i") // _BATCH == part)
-                .join(other, on="gram")
-                .filter(pl.col("i") != pl.col("j"))
-                .group_by("i", "j")
-                .agg(similarity=(pl.col("weight") * pl.col("other")).sum())
-                for part in range(-(-texts.height // _BATCH))
-            ),
-        ]
+        grams.filter(pl.col("i") // _BATCH == part)
+        .join(other, on="gram")
+        .filter(pl.col("i") != pl.col("j"))
+        .group_by("i", "j")
+        .agg(similarity=(pl.col("weight") * pl.col("other")).sum())
+        for part in range(1 + texts.height // _BATCH)
     )
     return collected(pairs)
 

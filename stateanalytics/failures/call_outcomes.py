@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
@@ -96,10 +98,8 @@ CALL = "tool_call"
 """The type that rows of calls have among failures."""
 _OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook", "directory")
 _CODES = {
-    "failed": "invocation.failed",
-    "timed_out": "invocation.timed_out",
-    "denied": "invocation.cancelled",
-    "interrupted": "invocation.cancelled",
+    **{name: f"invocation.{name}" for name in ("failed", "timed_out")},
+    **dict.fromkeys(("denied", "interrupted"), "invocation.cancelled"),
 }
 """The first words of the reason codes that registries of systems have for calls."""
 _ENDS = {**{name: name for name in FAILURES}, "unknown": None}
@@ -137,16 +137,15 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
         .unique(["source", "thread_id"], keep="first")
     )
     joined = rows.join(sessions, on=["source", "thread_id"], how="left", maintain_order="left")
+    outcome = pl.col("outcome")
+    ended = outcome.replace_strict(_ENDS, default="completed", return_dtype=pl.String)
+    code = pl.concat_str(word, cause, separator=".", ignore_nulls=True)
     return joined.with_columns(
         entity_type=pl.lit(CALL),
         kind="tool",
         name="target",
-        outcome=pl.col("outcome").replace_strict(
-            _ENDS, default="completed", return_dtype=pl.String
-        ),
-        reason_code=pl.when(word.is_not_null()).then(
-            pl.concat_str(word, cause, separator=".", ignore_nulls=True)
-        ),
+        outcome=ended,
+        reason_code=pl.when(word.is_not_null()).then(code),
         reason_message="message",
         left_out=pl.lit(None, pl.String),
         is_mirror=pl.lit(value=False),
@@ -255,21 +254,16 @@ def count_tools(called: pl.DataFrame) -> pl.DataFrame:
     for (system, tool), some in called.group_by("system", "tool", maintain_order=True):
         share = failed_share(some)
         low, high = share.interval() or (None, None)
-        n_of = dict(some["outcome"].value_counts().iter_rows())
+        n_of = Counter(some["outcome"])
         counts.append(
             {
-                "system": system,
-                "tool": tool,
-                "n_calls": some.height,
-                "n_with_result": share.n,
-                "n_failed": share.n_hits,
-                "n_expected": n_of.get("expected_nonzero", 0),
-                "n_denied": n_of.get("denied", 0),
-                "n_interrupted": n_of.get("interrupted", 0),
+                **{"system": system, "tool": tool, "n_calls": some.height},
+                **{"n_with_result": share.n, "n_failed": share.n_hits},
+                **{f"n_{name}": n_of[name] for name in ("denied", "interrupted")},
+                "n_expected": n_of["expected_nonzero"],
                 "n_sessions": share.n_units,
                 "share": share.n_hits / share.n if share.n else None,
-                "low": low,
-                "high": high,
+                **{"low": low, "high": high},
                 "failed_s": some.filter(pl.col("outcome").is_in(FAILURES))["duration_s"].sum(),
             }
         )

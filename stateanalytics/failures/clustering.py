@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -147,21 +148,15 @@ def count_clusters(
 
 def _examples(rows: pl.LazyFrame) -> pl.LazyFrame:
     """The shortest, the median and the newest message of each cluster."""
-    texts = rows.filter(pl.col("message").str.len_bytes() > 0)
-    in_order = pl.struct(pl.col("message").str.len_chars().alias("length"), "message")
-    by_length = texts.group_by("cluster_id").agg(
-        example_shortest=pl.col("message").sort_by(in_order).first(),
-        example_median=pl.col("message").sort_by(in_order).get((pl.len() - 1) // 2),
-    )
-    newest = texts.sort(
-        "failed_at", "source", "entity_type", "entity_id", descending=[True, *[False] * 3]
-    )
-    return by_length.join(
-        newest.unique("cluster_id", keep="first", maintain_order=True).select(
-            "cluster_id", example_newest="message"
-        ),
-        on="cluster_id",
-        how="left",
+    message = pl.col("message")
+    texts = rows.filter(message.str.len_bytes() > 0)
+    by_length = message.sort_by(pl.struct(message.str.len_chars().alias("length"), "message"))
+    key = ("failed_at", "source", "entity_type", "entity_id")
+    newest = texts.sort(key, descending=[True, *[False] * 3])
+    return newest.group_by("cluster_id", maintain_order=True).agg(
+        example_shortest=by_length.first(),
+        example_median=by_length.get((pl.len() - 1) // 2),
+        example_newest=message.first(),
     )
 
 
@@ -222,36 +217,24 @@ def codes(
 def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
     """Count `members` over the namespace; see `codes` for the columns."""
     since, until = trend_span(rows, window, as_of)
-    nodes = _nodes(rows["code"].unique().drop_nulls())
+    stored = rows["code"].unique().drop_nulls()
+    nodes = _nodes(stored)
     below = pl.concat(
         [
-            rows.join(nodes.select("code", "node"), on="code"),
+            rows.join(nodes.select("code", "node"), on="code", maintain_order="left"),
             rows.filter(pl.col("code").is_null()).with_columns(node=pl.lit(None, pl.String)),
         ]
     )
-    places = (
-        nodes.select(code="node")
-        .unique()
-        .with_columns(
-            parent=pl.when(pl.col("code").str.contains(".", literal=True)).then(
-                pl.col("code").str.replace(r"\.[^.]*$", "")
-            ),
-            depth=pl.col("code").str.count_matches(".", literal=True).cast(pl.Int64) + 1,
-        )
-    )
-    n_clusters = below.group_by("node").agg(n_clusters=pl.col("cluster_id").n_unique())
+    code, n_clusters = pl.col("code"), pl.col("cluster_id").n_unique().cast(pl.Int64)
     counted = (
         count_groups(below, ["node"])
-        .join(n_clusters, on="node", nulls_equal=True)
+        .join(below.group_by("node").agg(n_clusters=n_clusters), on="node", nulls_equal=True)
         .pipe(add_trend, below, ["node"], since=since, until=until)
         .rename({"node": "code"})
-        .join(places, on="code", how="left")
         .with_columns(
-            pl.col("n_clusters").cast(pl.Int64),
-            pl.col("depth").fill_null(1),
-            is_leaf=pl.col("code")
-            .is_in(rows["code"].unique().drop_nulls().implode())
-            .fill_null(True),
+            parent=code.str.extract(r"(?s)^(.*)\.[^.]*$"),
+            depth=code.str.count_matches(".", literal=True).cast(pl.Int64).fill_null(0) + 1,
+            is_leaf=code.is_in(stored.implode()).fill_null(True),
         )
         .pipe(with_code_facts, column="code")
         .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
@@ -274,15 +257,15 @@ def _nodes(codes: pl.Series) -> pl.DataFrame:
 def _in_tree_order(nodes: pl.DataFrame) -> pl.DataFrame:
     """Nodes, parents before children, siblings by causes, then rows, then name; null last."""
     order = nodes.sort("n_causes", "n_rows", "code", descending=[True, True, False])
-    place = dict(zip(order["code"], range(order.height), strict=True))
-    paths = [
-        [float("inf")]
-        if code is None
-        else [place[".".join(code.split(".")[:n])] for n in range(1, code.count(".") + 2)]
-        for code in nodes["code"]
-    ]
-    by_path = sorted(range(nodes.height), key=lambda i: paths[i])
-    return nodes[by_path]
+    place = {code: place for place, code in enumerate(order["code"])}
+
+    def path(code: str | None) -> list[float]:
+        if code is None:
+            return [float("inf")]
+        return [place[part] for part in accumulate(code.split("."), "{}.{}".format)]
+
+    codes = nodes["code"].to_list()
+    return nodes[sorted(range(nodes.height), key=lambda i: path(codes[i]))]
 
 
 def parameters(

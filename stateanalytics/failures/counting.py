@@ -106,30 +106,22 @@ def sum_costs() -> dict[str, pl.Expr]:
         the number of units; ``n_run_unreported``, ``n_tokens_unreported``, ``n_cost_unreported``.
     """
     is_first = pl.col("unit").is_first_distinct() & pl.col("unit").is_not_null()
-    sums = {
-        name: pl.when(pl.col(name).filter(is_first).count() > 0).then(
-            pl.col(name).filter(is_first).sum()
-        )
-        for name in COSTS
-    }
+    of_units = {name: pl.col(name).filter(is_first) for name in COSTS}
+    sums = {name: pl.when(cost.count() > 0).then(cost.sum()) for name, cost in of_units.items()}
     unreported = {
-        f"n_{short}_unreported": pl.col(name).filter(is_first).null_count().cast(pl.Int64)
-        for short, name in (("run", "run_s"), ("tokens", "n_tokens"), ("cost", "cost_usd"))
+        f"n_{short}_unreported": cost.null_count().cast(pl.Int64)
+        for short, cost in zip(("run", "tokens", "cost"), of_units.values(), strict=True)
     }
     return {**sums, "n_work": is_first.sum().cast(pl.Int64), **unreported}
 
 
 def _run_s() -> pl.Expr:
-    is_observed_end = (pl.col("end_written_by") == "observer").fill_null(False) | pl.col(
-        "is_end_approximate"
-    ).fill_null(False)
-    end = (
-        pl.when(is_observed_end)
-        .then(pl.min_horizontal("last_message_at", "ended_at"))
-        .otherwise("ended_at")
-    )
-    known = pl.when(~is_observed_end | pl.col("last_message_at").is_not_null()).then(end)
-    seconds = (known - pl.col("started_at")).dt.total_microseconds() / 1e6
+    is_observed = (pl.col("end_written_by") == "observer").fill_null(False)
+    is_observed |= pl.col("is_end_approximate").fill_null(False)
+    last = pl.col("last_message_at")
+    seen = pl.when(last.is_not_null()).then(pl.min_horizontal(last, "ended_at"))
+    end = pl.when(is_observed).then(seen).otherwise("ended_at")
+    seconds = (end - pl.col("started_at")).dt.total_microseconds() / 1e6
     return pl.when(seconds >= 0).then(seconds).alias("run_s")
 
 
@@ -257,14 +249,9 @@ def add_trend(
     place = (elapsed_us // int(step.total_seconds() * 1e6)).clip(0, n_steps - 1)
     counts = rows.lazy().group_by(*by, place=place).agg(n=pl.len().cast(pl.Int64))
     steps = pl.LazyFrame({"place": pl.Series(range(n_steps), dtype=pl.Int64)})
-    trends = (
-        groups.lazy()
-        .select(by)
-        .join(steps, how="cross")
-        .join(counts, on=[*by, "place"], how="left", nulls_equal=True)
-        .group_by(by)
-        .agg(trend=pl.col("n").fill_null(0).sort_by("place"))
-    )
+    grid = groups.lazy().select(by).join(steps, how="cross")
+    of_grid = grid.join(counts, on=[*by, "place"], how="left", nulls_equal=True)
+    trends = of_grid.group_by(by).agg(trend=pl.col("n").fill_null(0).sort_by("place"))
     on_group: Any = {"on": by, "how": "left", "nulls_equal": True, "maintain_order": "left"}
     joined = groups.lazy().join(trends, **on_group)
     return joined.with_columns(trend_step_s=pl.lit(step.total_seconds())).pipe(collected)

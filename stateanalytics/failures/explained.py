@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import check_number
@@ -133,9 +134,7 @@ def explain(
     groups = [*((one, [one]) for one in named), *([(REST, others)] if others else [])]
     rows = [_part(name, parts, ended, earlier) for name, parts in groups]
     titles = titles_of_faults(failed).rename({"fault_id": "part"})
-    found = pl.DataFrame(rows, infer_schema_length=None).join(
-        titles, on="part", how="left", maintain_order="left"
-    )
+    found = left_joined(pl.DataFrame(rows, infer_schema_length=None), titles, on="part")
     title = pl.coalesce("title", pl.col("part").str.replace_all("_", " "))
     return EXPLAINED.conform(found.with_columns(title=title))
 
@@ -161,7 +160,7 @@ def _part(
 
 def _where(own: pl.DataFrame, every: pl.DataFrame) -> tuple[str | None, str | None, int | None]:
     """The project, kind or model that most of some runs have, and few others."""
-    best: tuple[float, tuple[str, str, int]] | None = None
+    found: dict[tuple[str, str, int], float] = {}
     for dimension in WHERE:
         value = own[dimension].drop_nulls().mode().sort().first()
         if value is None:
@@ -169,6 +168,5 @@ def _where(own: pl.DataFrame, every: pl.DataFrame) -> tuple[str | None, str | No
         n_in, n_all = (rows.filter(pl.col(dimension) == value).height for rows in (own, every))
         inside, outside = n_in / max(own.height, 1), n_all / every.height
         if n_in >= FEWEST and inside >= MOST_OF_PART and outside <= LESS_OF_ALL:
-            found = (inside - outside, (dimension, str(value), n_in))
-            best = found if best is None or found[0] > best[0] else best
-    return (None, None, None) if best is None else best[1]
+            found[dimension, str(value), n_in] = inside - outside
+    return max(found, key=found.__getitem__, default=(None, None, None))

@@ -7,10 +7,12 @@ it belongs to.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.definitions import RUN, is_failure
@@ -82,19 +84,17 @@ def mass_failures(
         )
     check_share("share", share, SHARE)
     check_number("least", least, LEAST, least=1, is_whole=True)
-    intervals = count_starts(rows_of(snap, policy=policy), step_s=step_s, share=share, least=least)
+    intervals = count_starts(rows_of(snap, policy=policy), step_s, share=share, least=least)
     if window is None:
         return intervals
     chosen = read_window(window, as_of=snap.as_of)
     return intervals.filter(pl.col("until") > chosen.since, pl.col("since") < chosen.until)
 
 
-def count_starts(
-    rows: pl.DataFrame, *, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
-) -> pl.DataFrame:
+def count_starts(rows: pl.DataFrame, step_s: float = STEP_S, **limits: Any) -> pl.DataFrame:
     """Count the starts of a `population` by interval; see `mass_failures` for the columns."""
     return (
-        _starts(rows, step_s=step_s, share=share, least=least)
+        _starts(rows, step_s, **limits)
         .lazy()
         .group_by(since="interval_at")
         .agg(
@@ -111,7 +111,7 @@ def count_starts(
 
 
 def _starts(
-    rows: pl.DataFrame, *, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
+    rows: pl.DataFrame, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
 ) -> pl.DataFrame:
     """The started runs that rates may count, with ``interval_at``, ``has_failed``, ``is_mass``."""
     has_failed = pl.col("has_failed")
@@ -144,11 +144,8 @@ def add_mass(failed: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     marked = failed.lazy()
     for key, condition in applies.items():
         ids = starts.select("source", key).drop_nulls().unique()
-        marked = marked.join(
-            ids.with_columns(pl.lit(value=True).alias(f"_by_{key}")),
-            on=["source", key],
-            how="left",
-            maintain_order="left",
-        ).with_columns((pl.col(f"_by_{key}") & condition).fill_null(value=False))
+        is_known = pl.lit(value=True).alias(f"_by_{key}")
+        joined = left_joined(marked, ids.with_columns(is_known), on=["source", key])
+        marked = joined.with_columns((pl.col(f"_by_{key}") & condition).fill_null(value=False))
     is_mass = pl.any_horizontal(f"_by_{key}" for key in applies)
     return marked.with_columns(is_mass=is_mass).drop(f"_by_{key}" for key in applies).collect()

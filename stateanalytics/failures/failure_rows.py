@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -27,7 +27,7 @@ from stateanalytics.failures.incident_grouping import (
 )
 from stateanalytics.failures.masking import as_line, clean_lines, is_blank, mask
 from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
-from stateanalytics.failures.templates import mine_templates, template_id, versioned_id
+from stateanalytics.failures.templates import mine_templates, template_ids, versioned_id
 from stateanalytics.failures.traces import CUT
 from stateanalytics.state.definitions import cause_key, is_failure
 from stateanalytics.state.population import is_counted, rows_of, within
@@ -329,19 +329,9 @@ def add_last_steps(failed: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         )
     )
     tools = _masked_names(activities["name"].drop_nulls().unique()).lazy()
-    steps = (
-        activities.lazy()
-        .join(tools, on="name", how="left")
-        .select(
-            *key,
-            last_steps=pl.concat_str(
-                pl.lit(f"{NO_MESSAGE}last "),
-                pl.coalesce(pl.col("tool") + ": ", pl.lit("")),
-                pl.col("kinds"),
-                pl.lit(")"),
-            ),
-        )
-    )
+    tool = pl.coalesce(pl.col("tool") + ": ", pl.lit(""))
+    last_steps = pl.format(f"{NO_MESSAGE}last {{}}{{}})", tool, "kinds")
+    steps = activities.lazy().join(tools, on="name", how="left").select(*key, last_steps=last_steps)
     joined = failed.lazy().join(steps, on=key, how="left", maintain_order="left")
     last_steps = pl.when(has_no_message).then("last_steps")
     return joined.with_columns(last_steps=last_steps).pipe(collected)
@@ -352,14 +342,9 @@ def _masked_names(names: pl.Series) -> pl.DataFrame:
     numbered = pl.DataFrame({"message": names}).with_row_index("number")
     lines = clean_lines(numbered).rename({"text": "message"})
     tool = as_line(pl.col("pattern").str.strip_suffix(f" {CUT}"))
-    return collected(
-        mask(lines)
-        .lazy()
-        .select(tool=tool, number="numbers")
-        .explode("number")
-        .join(numbered.lazy(), on="number")
-        .select("tool", name="message")
-    )
+    masked = mask(lines).lazy().select(tool=tool, number="numbers").explode("number")
+    named = masked.join(numbered.lazy(), on="number")
+    return named.select("tool", name="message").pipe(collected)
 
 
 def select_failures(rows: pl.DataFrame, outcomes: Collection[str] | None = None) -> pl.DataFrame:
@@ -422,20 +407,9 @@ def add_clusters(rows: pl.DataFrame) -> pl.DataFrame:
     pairs = rows.group_by("code", "template").agg(pl.col("rule_name").sort().first())
     ids = add_faults(add_cause_groups(pairs)).with_columns(
         cluster_id=pl.Series([cluster_id(*pair[:2]) for pair in pairs.rows()], dtype=pl.String),
-        template_id=pl.Series(
-            [None if text is None else template_id(text) for text in pairs["template"]],
-            dtype=pl.String,
-        ),
+        template_id=template_ids(pairs["template"]),
     )
-    return collected(
-        rows.lazy()
-        .with_columns(reason_code="code")
-        .with_columns(cause_key())
-        .join(
-            ids.lazy().drop("rule_name", "title", "cause_proposed"),
-            on=["code", "template"],
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )
-    )
+    added = ids.lazy().drop("rule_name", "title", "cause_proposed")
+    keyed = rows.lazy().with_columns(reason_code="code").with_columns(cause_key())
+    on_pair: Any = {"on": ["code", "template"], "how": "left", "nulls_equal": True}
+    return collected(keyed.join(added, maintain_order="left", **on_pair))

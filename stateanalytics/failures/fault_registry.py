@@ -252,10 +252,10 @@ def assign(
         member: {**row, "fault_id": merged.get(row["fault_id"], row["fault_id"])}
         for member, row in was.items()
     }
-    titles = dict(lines.select("fault_id", "title").reverse().rows())
+    titles = _titles(lines)
+    of_today: Entry = {"since": today, "version": version}
     for fault, whole in merged.items():
-        after[fault] = {"member": fault, "fault_id": whole, "title": titles.get(fault)}
-        after[fault] |= {"since": today, "version": version}
+        after[fault] = {"member": fault, "fault_id": whole, "title": titles.get(fault), **of_today}
     texts_of = add_faults(clusters).select("code", "template", "title", member="cluster_id")
     # A line of the file is a cluster, whatever its texts hold.
     in_one_line = pl.exclude("member").str.replace_all(r"[\r\n\x00]+", " ")
@@ -264,14 +264,19 @@ def assign(
     for computed, cluster in ((name, cluster) for name in groups for cluster in groups[name]):
         row, fault = after.get(cluster, {}), keeps[computed]
         if (former := row.get("fault_id")) != fault:
-            row = {**texts[cluster], "fault_id": fault, "since": today, "version": version}
-            row["split_from"] = former or split.get(computed)
+            came_from = former or split.get(computed)
+            row = {**texts[cluster], "fault_id": fault, **of_today, "split_from": came_from}
         other = None if computed == fault else computed
         if row.get("computed_id") != other:
             row = {**row, "computed_id": other, "version": version}
             row["renamed_on"] = other and today
         after[cluster] = row
     return as_frame(after, REGISTRY), _changes(lines, ranked, keeps, split, merged)
+
+
+def _titles(lines: pl.DataFrame) -> dict[str, str | None]:
+    """The title of each fault, that of its first line."""
+    return dict(lines[["fault_id", "title"]].reverse().rows())
 
 
 def _changes(
@@ -299,7 +304,7 @@ def _changes(
         if change == "kept" and computed not in names[fault]:
             change, other = "renamed", computed
         rows.append({"fault_id": fault, "change": change, "other_id": other, **row})
-    titles = dict(lines.select("fault_id", "title").reverse().rows())
+    titles = _titles(lines)
     rows += [
         {"fault_id": fault, "change": "merged", "other_id": whole, "title": titles[fault]}
         for fault, whole in merged.items()

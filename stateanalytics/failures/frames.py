@@ -17,12 +17,17 @@ from stateanalytics.core.shapes import (
 )
 
 
-class ClusterKey(Columns, key=("cluster_id",)):
-    """One cluster."""
+class Named(Columns):
+    """A cluster and what makes it one."""
 
     cluster_id = Text("id of code and template: the same in every week and store")
     code = Text("the reason code; null: none was stored")
     template = Text("what similar messages share, <*> where they differ; null: nothing known")
+
+
+class ClusterKey(Named, key=("cluster_id",)):
+    """One cluster."""
+
     template_id = Text("id of the template alone, whatever the code")
 
 
@@ -66,8 +71,16 @@ class Effort(EntityKey, key=ENTITY_KEY):
 EFFORT = frame(Effort)
 
 
-class FailedEntity(EntityKey, key=ENTITY_KEY):
-    """One failed or timed-out entity."""
+class Spent(Columns):
+    """What some work cost."""
+
+    run_s = Real("time of the work; null: not known", unit="s")
+    n_tokens = Integer("tokens read and written; null: not reported", unit="tokens")
+    cost_usd = Entities.cost_usd
+
+
+class Failures(EntityKey, key=ENTITY_KEY):
+    """One failed or timed-out entity with the cluster it belongs to."""
 
     session_id = Entities.session_id
     invocation_id = Entities.invocation_id
@@ -79,15 +92,7 @@ class FailedEntity(EntityKey, key=ENTITY_KEY):
     project = Entities.project
     playbook = Entities.playbook
     outcome = Text("failed, timed_out; aborted if that is a failure in its system")
-
-
-class Failures(FailedEntity, key=ENTITY_KEY):
-    """One failed or timed-out entity with the cluster it belongs to."""
-
-    cluster_id = ClusterKey.cluster_id
-    code = ClusterKey.code
-    template = ClusterKey.template
-    template_id = ClusterKey.template_id
+    cluster = ClusterKey
     fault_id = Text("id of the fault: clusters that one person would fix share it")
     cause_group = Text("the kind of cause, such as network or timeout; null: not known")
     message = Text("the stored reason as text, or the error message")
@@ -96,9 +101,7 @@ class Failures(FailedEntity, key=ENTITY_KEY):
     is_mass = YesNo("started in an hour in which almost all runs failed")
     failed_at = Moment("when it ended")
     unit = Text("id of the work that these costs belong to; several rows may share it")
-    run_s = Real("time of the work; null: not known", unit="s")
-    n_tokens = Integer("tokens read and written; null: not reported", unit="tokens")
-    cost_usd = Entities.cost_usd
+    spent = Spent
 
 
 FAILURES = frame(Failures)
@@ -118,9 +121,7 @@ class Counts(Columns):
     share_high = Real("upper end of its 95 % interval")
     first_at = Moment("first failure")
     last_at = Moment("last failure")
-    run_s = Failures.run_s
-    n_tokens = Failures.n_tokens
-    cost_usd = Entities.cost_usd
+    spent = Spent
     n_work = Integer("distinct pieces of work behind the costs")
     n_run_unreported = Integer("of these, of unknown length")
     n_tokens_unreported = Integer("of these, without tokens")
@@ -152,9 +153,7 @@ class Aliases(Columns, key=("alias_id",)):
     """One other id that a cluster is known under."""
 
     alias_id = Text("the other id: of its messages alone, or of an earlier release")
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
+    cluster = Named
     n_rows = Integer("rows with this id")
     last_at = Moment("last of these failures")
 
@@ -179,7 +178,7 @@ class Change(ClusterKey, key=("cluster_id",)):
     n_runs_before = Integer("runs that ended in the earlier window")
     n_runs = Integer("runs that ended in this window")
     run_s_before = Real("time of the work in the earlier window; null: not reported", unit="s")
-    run_s = Failures.run_s
+    run_s = Spent.run_s
     cost_usd_before = Real("its cost in the earlier window; null: not reported", unit="USD")
     cost_usd = Entities.cost_usd
     dispersion = Real(
@@ -313,10 +312,22 @@ class Incidents(Columns, key=("incident_id",)):
     codes = Text("reason codes, joined by ', '; a list with `nested=True`")
     providers = Text("providers, joined by ', '; a list with `nested=True`")
     systems = Text("systems, joined by ', '; a list with `nested=True`")
-    run_s = Failures.run_s
-    n_tokens = Failures.n_tokens
-    cost_usd = Entities.cost_usd
+    spent = Spent
     n_work = Counts.n_work
+
+
+INCIDENTS = frame(Incidents)
+
+
+class Owned(Columns):
+    """What a team notes about a cluster."""
+
+    owner = Text("its owner; null: unassigned")
+    ticket = Text("its ticket")
+    note = Text("a note")
+    resolved_in = Text("release, commit, day or week that resolved it")
+    resolved_on = Day("day on which it was resolved")
+    expected_until = Day("last day on which it is expected")
 
 
 class Life(ClusterKey, key=("cluster_id",)):
@@ -347,18 +358,11 @@ class Life(ClusterKey, key=("cluster_id",)):
     n_incidents_before = Change.n_incidents_before
     n_incidents = Counts.n_incidents
     n_rows = Counts.n_rows
-    run_s = Failures.run_s
-    n_tokens = Failures.n_tokens
-    cost_usd = Entities.cost_usd
+    spent = Spent
     ratio = Real("incidents per run now over those of the 16 weeks before; null: not known")
     q_value = Real("of the test of growth, over all clusters; null: too few incidents")
     ledger_id = Text("the id that the ledger has it under; null: not in the ledger")
-    owner = Text("its owner; null: unassigned")
-    ticket = Text("its ticket")
-    note = Text("a note")
-    resolved_in = Text("release, commit, day or week that resolved it")
-    resolved_on = Day("day on which it was resolved")
-    expected_until = Day("last day on which it is expected")
+    owned = Owned
     is_back = YesNo("failed after it was resolved; null: not marked as resolved, or without a date")
     is_expected = YesNo("still expected in this window; null: not stated")
 
@@ -464,12 +468,9 @@ class Members(Failures, key=ENTITY_KEY):
 MEMBERS = frame(Members)
 
 
-class Parameters(Columns, key=("cluster_id", "position", "value")):
+class Parameters(Named, key=("cluster_id", "position", "value")):
     """One value at one placeholder of a cluster's template."""
 
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
     position = Integer("number of the placeholder <*> in the template, from 1")
     value = Text("the value at the placeholder")
     n_rows = Integer("rows with this value")
@@ -477,12 +478,9 @@ class Parameters(Columns, key=("cluster_id", "position", "value")):
     n_distinct = Integer("distinct values at this placeholder")
 
 
-class Related(Columns, key=("cluster_id", "place")):
+class Related(Named, key=("cluster_id", "place")):
     """One cluster that may share its cause with another: a suggestion."""
 
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
     systems = Counts.systems
     cause_group = Failures.cause_group
     cause_title = Text("the cause group in words")
@@ -526,23 +524,15 @@ class MergeTemplates(Columns, key=("pattern",)):
     """One distinct pattern."""
 
     pattern = MineTemplates.pattern
-    template = Failures.template
+    template = ClusterKey.template
     template_typed = MineTemplates.template_typed
-    template_id = Failures.template_id
+    template_id = ClusterKey.template_id
 
 
-class Owners(Columns, key=("cluster_id",)):
+class Owners(Named, key=("cluster_id",)):
     """One entry of the ledger of known failures."""
 
-    cluster_id = Failures.cluster_id
-    code = Failures.code
-    template = Failures.template
-    owner = Life.owner
-    ticket = Life.ticket
-    note = Life.note
-    resolved_in = Life.resolved_in
-    resolved_on = Life.resolved_on
-    expected_until = Life.expected_until
+    owned = Owned
 
 
 class Prices(Columns, key=("model",)):
@@ -560,12 +550,9 @@ class Prices(Columns, key=("model",)):
     origin = Text("stateanalytics, or your file")
 
 
-_OTHERS = (
-    *(Costs, Incidents, MassFailures, Parameters, Rules),
-    *(MineTemplates, MergeTemplates, Owners, Prices),
-)
 FRAMES = (
     *(FAILURES, FAILURE_CLUSTERS, TOOLS, EFFORT, CLUSTERS, CODES, MEMBERS),
     *(ALIASES, CHANGE, EXPLAINED, ESCALATING, LIFE, LIFT, FAULTS, REGISTER, RELATED),
-    *map(frame, _OTHERS),
+    *(frame(Costs), INCIDENTS, *map(frame, (MassFailures, Parameters, Rules))),
+    *map(frame, (MineTemplates, MergeTemplates, Owners, Prices)),
 )

@@ -18,6 +18,7 @@ from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, sum_costs
 from stateanalytics.failures.fault_table import titled_clusters
+from stateanalytics.failures.frames import INCIDENTS
 from stateanalytics.state.population import hosts_of
 
 #: Part of every id of an incident, a digest of its earliest row; templates do not matter.
@@ -166,11 +167,7 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
         counted.join(largest, on="incident_id")
         .with_columns(duration_s=(pl.col("until") - pl.col("since")).dt.total_microseconds() / 1e6)
         .sort("since", "incident_id", descending=[True, False])
-        .select(
-            *("incident_id", "since", "until", "duration_s", "n_rows", "n_sessions", "n_causes"),
-            *("n_clusters", "linked_by", "title", "code", "template", "cluster_ids", "codes"),
-            *("providers", "systems", "run_s", "n_tokens", "cost_usd", "n_work"),
-        )
+        .select(INCIDENTS.dtypes.names())
         .collect()
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import cache
-from typing import NamedTuple
 
 import polars as pl
 
@@ -171,6 +170,8 @@ _WRAPPED = r"^[^\n]+(?:\n {5}\S[^\n]*)+\s*$"
 # Between a message of Node and its frames stand the files that asked for a module.
 _REQUIRED_BY = r"\nRequire stack:(?:\n- [^\n]*)+"
 _UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue004]"
+# Most messages have none of these, nor a character that is not ASCII.
+_UNCLEAN = ("  ", "\t", "\n", "\r", "\x1b", r"\"")
 _LINE_BREAKS, _SPACES = r"\s*[\n\r]\s*", r"[^\S\n]{2,}|[\t\x0b\x0c]"
 
 _MARKS = OPEN + CLOSE + KEPT_HERE + NUMBERED_HERE
@@ -241,8 +242,11 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
         list of the ``numbers`` of its messages. In any order.
     """
     text, kept = pl.col("text"), _kept(keep)
+    taken = text.str.extract_all(_NUMBERED).list.join(KEPT_HERE)
+    marked = text.str.replace_all(_NUMBERED, NUMBERED_HERE)
     patterns = collected(
-        _read_placeholders(_cleaned(distinct))
+        _cleaned(distinct)
+        .pipe(_changed_where, text.str.contains("<", literal=True), as_placeholders(text))
         .pipe(_mask_known)
         .pipe(_mask_shapes)
         .lazy()
@@ -251,18 +255,13 @@ def mask(distinct: pl.DataFrame, keep: Collection[str] = KEPT_KINDS) -> pl.DataF
             text=text.str.replace_all(kept, KEPT_HERE),
         )
         .with_columns(
-            numbered=text.str.extract_all(_NUMBERED)
-            .list.join(KEPT_HERE)
-            .str.replace_all("[0-9]+", OPEN),
-            text=text.str.replace_all(_NUMBERED, NUMBERED_HERE).str.replace_all(
-                _WORD, f"{OPEN}{CLOSE}"
-            ),
+            numbered=taken.str.replace_all("[0-9]+", OPEN),
+            text=marked.str.replace_all(_WORD, f"{OPEN}{CLOSE}"),
         )
         .group_by("text", "kept", "numbered", "trace")
         .agg(numbers="number")
     )
-    taken_out = patterns.select("text", "kept", "numbered")
-    whole = [_put_back(*row) for row in taken_out.iter_rows()]
+    whole = [_put_back(*row) for row in patterns[["text", "kept", "numbered"]].rows()]
     shown = as_shown(pl.lit(pl.Series(whole, dtype=pl.String))).str.replace_all(*DURATION)
     return collected(
         patterns.lazy()
@@ -327,10 +326,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
     # Most messages are clean already, and checking is much cheaper than cleaning.
     needs_cleaning = (
         (message.str.len_bytes() != message.str.len_chars())
-        | message.str.contains("  ", literal=True)
-        | message.str.contains(r"[\t\n\r]")
-        | message.str.contains("\x1b", literal=True)
-        | message.str.contains(r"\"", literal=True)
+        | pl.any_horizontal(message.str.contains(part, literal=True) for part in _UNCLEAN)
         | is_cut
     )
     flagged = distinct.lazy().with_columns(needs_cleaning=needs_cleaning, is_cut=is_cut)
@@ -344,37 +340,29 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
     is_reduced = message.str.contains(VIA, literal=True)
     raw = dirty.filter(~is_reduced).with_columns(message=_unwrapped(message))
     is_trace = message.str.contains(IS_TRACE)
+    text = pl.col("text")
     traces = pl.concat(
         [
             dirty.filter(is_reduced).select("number", text="message"),
             reduce_traces(raw.filter(is_trace).select("number", "message")),
         ]
     )
-    ends = pl.col("text").str.splitn("\n\t", 2).struct
-    cleaned = (
-        pl.concat(
-            [
-                raw.filter(~is_trace).select(
-                    "number",
-                    text=_one_space(shortened(message))
-                    + pl.when("is_cut").then(pl.lit(f" {CUT}")).otherwise(pl.lit("")),
-                ),
-                # On one line it is not taken for a trace a second time.
-                traces.filter(~pl.col("text").str.contains(VIA, literal=True)).with_columns(
-                    as_line(_one_space(shortened(pl.col("text"))))
-                ),
-            ]
-        )
-        .with_columns(trace=pl.lit(""))
-        .vstack(
-            traces.filter(pl.col("text").str.contains(VIA, literal=True)).select(
-                "number",
-                text=_one_space(shortened(ends.field("field_0"))),
-                trace=pl.lit("\n\t") + ends.field("field_1"),
-            )
-        )
-    )
-    return neat.vstack(cleaned)
+    cut = pl.when("is_cut").then(pl.lit(f" {CUT}")).otherwise(pl.lit(""))
+    has_cause, ends = text.str.contains(VIA, literal=True), text.str.splitn("\n\t", 2).struct
+    no_trace, clean = pl.lit(""), _one_space(shortened(text))
+    parts = [
+        raw.filter(~is_trace).select(
+            "number", text=_one_space(shortened(message)) + cut, trace=no_trace
+        ),
+        # On one line it is not taken for a trace a second time.
+        traces.filter(~has_cause).select("number", text=as_line(clean), trace=no_trace),
+        traces.filter(has_cause).select(
+            "number",
+            text=_one_space(shortened(ends.field("field_0"))),
+            trace=pl.lit("\n\t") + ends.field("field_1"),
+        ),
+    ]
+    return pl.concat([neat, *parts])
 
 
 def _unwrapped(message: pl.Expr) -> pl.Expr:
@@ -386,12 +374,6 @@ def _unwrapped(message: pl.Expr) -> pl.Expr:
     text = pl.when(own.str.contains(r"\"", literal=True)).then(flat).otherwise(own)
     joined = text.str.replace_all(r"\n {5}", " ")
     return pl.when(text.str.contains(_WRAPPED)).then(joined).otherwise(text)
-
-
-def _read_placeholders(texts: pl.DataFrame) -> pl.DataFrame:
-    """Texts with their placeholders, where they have any, as they are worked with."""
-    has_any = pl.col("text").str.contains("<", literal=True)
-    return _changed_where(texts, has_any, as_placeholders(pl.col("text")))
 
 
 def _changed_where(
@@ -422,17 +404,9 @@ _SLOTS = {
 }
 
 
-class _Known(NamedTuple):
-    """A message that a known tool writes, with slots for its values."""
-
-    needle: str
-    pattern: str
-    replacement: str
-
-
 @cache
-def _known_messages() -> tuple[_Known, ...]:
-    """The messages of ``core/data/known_messages.csv``.
+def _known_messages() -> tuple[tuple[str, str, str], ...]:
+    """The messages of ``core/data/known_messages.csv``: needle, pattern and replacement.
 
     A slot is a value from the first message on: ``{}`` some text, ``{w}`` a word, ``{l}`` the
     rest of a line, ``{*}`` several lines.
@@ -441,31 +415,26 @@ def _known_messages() -> tuple[_Known, ...]:
     slot = "|".join(map(re.escape, _SLOTS))
     for row in table_rows("stateanalytics.core", "known_messages.csv"):
         parts = re.split(f"({slot})", row["text"].replace("\\n", "\n"))
-        texts = [part for part in parts if part not in _SLOTS]
-        found.append(
-            _Known(
-                max(texts, key=len),
-                "".join(_SLOTS.get(part) or re.escape(part) for part in parts),
-                "".join(f"{OPEN}{CLOSE}" if part in _SLOTS else part for part in parts),
-            )
-        )
+        needle = max((part for part in parts if part not in _SLOTS), key=len)
+        pattern = "".join(_SLOTS.get(part) or re.escape(part) for part in parts)
+        # A dollar sign in the replacement would be a group.
+        texts = (f"{OPEN}{CLOSE}" if part in _SLOTS else part for part in parts)
+        found.append((needle, pattern, "".join(texts).replace("$", "$$")))
     return tuple(found)
 
 
 def _mask_known(texts: pl.DataFrame) -> pl.DataFrame:
     """Texts with placeholders for the values in messages of known tools."""
-    known = _known_messages()
-    needles = list({one.needle for one in known})
+    needles = list({needle for needle, _, _ in _known_messages()})
     has_any = texts["text"].str.contains_any(needles)
     if not has_any.any():
         return texts
     found = pl.col("text").filter(has_any).str.extract_many(needles, overlapping=True)
     there = set(texts.select(found.explode()).to_series())
     masked = pl.col("text")
-    for one in known:
-        if one.needle in there:
-            # A dollar sign in the replacement would be a group.
-            masked = masked.str.replace_all(one.pattern, one.replacement.replace("$", "$$"))
+    for needle, pattern, replacement in _known_messages():
+        if needle in there:
+            masked = masked.str.replace_all(pattern, replacement)
     return _changed_where(texts, has_any, masked)
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import polars as pl
 
 from stateanalytics.core.joins import collected, collected_all
+from stateanalytics.core.words import first_word
 from stateanalytics.failures.masking import (
     CLOSE,
     KEPT,
@@ -130,27 +132,18 @@ def merge(texts: pl.Series) -> pl.Series:
     """
     wrapped = texts.str.extract(_WRAPPER).fill_null("")
     if (wrapped != "").any():
-        return wrapped + _merge_repeated(texts.str.replace(_WRAPPER, ""))
+        return wrapped + _of_distinct(texts.str.replace(_WRAPPER, ""), merge)
     said = _merge_what_is_said(texts)
-    merged = pl.DataFrame({"text": texts, "merged": _merge_rows(said)})
-    steps = (
-        lambda distinct: _merge_columns(distinct, WORDS),
-        lambda distinct: _merge_columns(distinct, BRACKETS),
-        _merge_ends,
-        _absorb,
-    )
-    for step in steps:
-        distinct = merged[["merged"]].unique()["merged"]
-        after = pl.LazyFrame({"merged": distinct, "after": step(distinct)})
-        joined = merged.lazy().join(after, on="merged", how="left", maintain_order="left")
-        merged = joined.select("text", merged="after").pipe(collected)
-    return merged["merged"]
+    merged = _merge_rows(said)
+    for columns in (WORDS, BRACKETS):
+        merged = _of_distinct(merged, partial(_merge_columns, columns=columns))
+    return _of_distinct(_of_distinct(merged, _merge_ends), _absorb)
 
 
-def _merge_repeated(texts: pl.Series) -> pl.Series:
-    """The template of every text, where texts may repeat."""
+def _of_distinct(texts: pl.Series, work: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """What is made of every text, where texts may repeat."""
     distinct = texts.unique().sort()
-    return texts.replace_strict(distinct, merge(distinct), return_dtype=pl.String)
+    return texts.replace_strict(distinct, work(distinct), return_dtype=pl.String)
 
 
 def _merge_what_is_said(texts: pl.Series) -> pl.Series:
@@ -160,7 +153,7 @@ def _merge_what_is_said(texts: pl.Series) -> pl.Series:
         return texts
     quoted = said.str.replace(f"^{_SAID_KEY}", "").unique().sort()
     quote, own = quoted.str.head(1), quoted.str.slice(1, quoted.str.len_chars() - 2)
-    mined = quote + _merge_repeated(own) + quote
+    mined = quote + _of_distinct(own, merge) + quote
     changed = quoted != mined
     if not changed.any():
         return texts
@@ -236,21 +229,15 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
     has_letter = piece.str.contains(r"\p{L}")
     return (
         distinct.with_columns(
-            kind=pl.when((n > 2) & first.is_in(list("'\"`‘“«„")) & ~piece.str.contains("', '"))
-            .then(pl.lit("quoted"))
-            .when(
-                piece.str.contains(rf"^(?:{_KEY}.*\}}|\[['\"].*\])$")
-                & ~piece.str.contains(_ERROR_KEY)
+            kind=first_word(
+                quoted=(n > 2) & first.is_in(list("'\"`‘“«„")) & ~piece.str.contains("', '"),
+                payload=piece.str.contains(rf"^(?:{_KEY}.*\}}|\[['\"].*\])$")
+                & ~piece.str.contains(_ERROR_KEY),
+                bracket=(n > 1) & first.is_in(list("([{")) & piece.str.contains(r"[)\]}]$"),
+                command=piece.str.contains(f"^(?:{_COMMAND})$"),
+                name=piece.str.contains(f"^(?:{_NAME}|{_LIST})$"),
+                word=has_letter | piece.str.contains(OPEN, literal=True),
             )
-            .then(pl.lit("payload"))
-            .when((n > 1) & first.is_in(list("([{")) & piece.str.contains(r"[)\]}]$"))
-            .then(pl.lit("bracket"))
-            .when(piece.str.contains(f"^(?:{_COMMAND})$"))
-            .then(pl.lit("command"))
-            .when(piece.str.contains(f"^(?:{_NAME}|{_LIST})$"))
-            .then(pl.lit("name"))
-            .when(has_letter | piece.str.contains(OPEN, literal=True))
-            .then(pl.lit("word"))
         )
         .with_columns(inside=inside)
         .with_columns(is_wild=pl.col("inside").str.contains(_IS_WILD))
@@ -269,16 +256,13 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
             & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
             # A list of placeholders becomes one: its length varies, too.
             is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
-            role=pl.when(piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY))
-            .then(pl.lit("key"))
-            .when(piece.str.contains(f"^(?:{_TELLING})$"))
-            .then(pl.lit("telling"))
-            .when(piece.str.contains("^(?i:true|false|null|none|nil)$"))
-            .then(pl.lit("flag"))
-            .when(piece.str.contains(_OPPOSITE_KEY))
-            .then(pl.lit("opposite"))
-            .otherwise(pl.lit("other"))
-            .cast(_ROLES),
+            role=first_word(
+                "other",
+                key=piece.str.contains(rf"^{_KEY}$") & piece.str.contains(_ERROR_KEY),
+                telling=piece.str.contains(f"^(?:{_TELLING})$"),
+                flag=piece.str.contains("^(?i:true|false|null|none|nil)$"),
+                opposite=piece.str.contains(_OPPOSITE_KEY),
+            ).cast(_ROLES),
             is_kept=piece.str.contains("[0-9]")
             | (piece.str.contains(NEVER) & ~piece.str.starts_with(TRACE_HERE)),
             blank=pl.when(in_marks & (pl.col("kind") != "payload"))
@@ -632,7 +616,7 @@ def _absorb(texts: pl.Series) -> pl.Series:
     Only texts with the same first word, or the same last one, are compared.
     """
     if not texts.str.contains(OPEN, literal=True).any():
-        return texts.rename("merged")
+        return texts
     constant = pl.col("text").str.replace_all(PLACEHOLDER, " ")
     distinct = pl.DataFrame({"text": texts}).select(
         "text",
@@ -648,9 +632,8 @@ def _absorb(texts: pl.Series) -> pl.Series:
             for text in texts_here.filter(texts_here.str.contains(pattern))
             if (match := re.match(pattern, text))
         ]
-    schema = pl.Schema(
-        {"text": pl.String(), "template": pl.String(), "swallowed": pl.List(pl.String)}
-    )
+    texts_of, values = dict.fromkeys(("text", "template"), pl.String()), pl.List(pl.String)
+    schema = pl.Schema({**texts_of, "swallowed": values})
     n_chars = dict(distinct[["text", "n_chars"]].iter_rows())
     value = pl.element()
     is_kept = value.str.contains(NEVER) | value.str.to_lowercase().is_in(sorted(OPPOSITES))
@@ -669,7 +652,7 @@ def _absorb(texts: pl.Series) -> pl.Series:
         .pipe(collected)
         .iter_rows()
     )
-    return pl.Series("merged", [_follow(text, into) for text in texts], dtype=pl.String)
+    return pl.Series([_follow(text, into) for text in texts], dtype=pl.String)
 
 
 def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
@@ -684,20 +667,15 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     is_template = text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID)
     templates = numbered.lazy().filter(is_template).select("number")
     of_shares = [
-        share.join(templates, on="number")
-        .join(share.group_by("run").len(), on="run")
-        .sort("len", "run", "number")
-        .unique("number", keep="first", maintain_order=True)
-        .pipe(collected)
+        collected(
+            share.join(templates, on="number")
+            .join(share.group_by("run").len(), on="run")
+            .pipe(_first_of_each)
+        )
         for share in _shares(places, "run")
     ]
-    rarest = collected(
-        pl.concat(of_shares)
-        .lazy()
-        .sort("len", "run", "number")
-        .unique("number", keep="first", maintain_order=True)
-        .with_columns(batch=pl.col("len").cum_sum() // N_PAIRS)
-    )
+    first = pl.concat(of_shares).lazy().pipe(_first_of_each)
+    rarest = collected(first.with_columns(batch=pl.col("len").cum_sum() // N_PAIRS))
     places = collected(places.lazy().join(rarest.lazy(), on="run", how="semi"))
     ends = {
         "first": text.str.extract(rf"^([^{PARTING}]+)"),
@@ -711,17 +689,14 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     is_other = pl.element().str.contains(OPEN, literal=True)
     wanted = pl.col("text_wanted").str.extract_all(rf"[^{PARTING}]+").list.filter(~is_other)
     texts = numbered.lazy().select("number", "text", **ends).pipe(collected).lazy()
+    wanted_texts = texts.select("number", pl.exclude("number").name.suffix("_wanted"))
     for batch in rarest.partition_by("batch"):
         yield from (
             batch.lazy()
             .select("run", "number")
             .join(places.lazy(), on="run", suffix="_other")
             .filter(number != pl.col("number_other"))
-            .join(
-                texts.select(pl.all().name.suffix("_wanted")),
-                left_on="number",
-                right_on="number_wanted",
-            )
+            .join(wanted_texts, on="number")
             .join(texts, left_on="number_other", right_on="number")
             .filter(pl.any_horizontal(has_same_end))
             .filter(wanted.list.set_difference(words).list.len() == 0)
@@ -730,6 +705,12 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
             .pipe(collected)
             .iter_rows()
         )
+
+
+def _first_of_each(runs: pl.LazyFrame) -> pl.LazyFrame:
+    """The rarest run of each text."""
+    in_order = runs.sort("len", "run", "number")
+    return in_order.unique("number", keep="first", maintain_order=True)
 
 
 def _runs(texts: pl.Series, first: int) -> pl.LazyFrame:

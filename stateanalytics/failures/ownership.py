@@ -269,13 +269,11 @@ def read_lines(text: str, origin: str, form: Form = LEDGER) -> dict[str, Entry]:
                 entry = _entry(names, cells, f"{origin}, line {reader.line_num}", form)
                 cluster = str(entry[form.key])
                 if cluster in entries:
-                    both = (
-                        f"{row.get(form.said) or f'no {form.said}'}"
-                        for row in (entries[cluster], entry)
-                    )
+                    said = [row.get(form.said) for row in (entries[cluster], entry)]
+                    both = " and ".join(repr(str(one or f"no {form.said}")) for one in said)
                     raise ArgumentError(
                         f"{origin}, lines {lines[cluster]} and {reader.line_num}: {cluster} has "
-                        f"two lines, {_OF_BOTH[form.said]} {' and '.join(map(repr, both))}.",
+                        f"two lines, {_OF_BOTH[form.said]} {both}.",
                         "keep one of the two lines",
                     )
                 entries[cluster], lines[cluster] = entry, reader.line_num
@@ -351,12 +349,10 @@ def _checked(name: str, value: object, place: str) -> str | date | None:
 
 def _day_of(text: str) -> date | None:
     """The day that a text names, the last day of an ISO week; None: neither."""
+    far = datetime(9000, 1, 1, tzinfo=UTC)
     try:
-        return date.fromisoformat(text) if "W" not in text else _last_day(text)
+        if "W" not in text:
+            return date.fromisoformat(text)
+        return (read_window(text, as_of=far).until - timedelta(days=1)).date()
     except (ValueError, StateAnalyticsError):
         return None
-
-
-def _last_day(week: str) -> date:
-    far = datetime(9000, 1, 1, tzinfo=UTC)
-    return (read_window(week, as_of=far).until - timedelta(days=1)).date()

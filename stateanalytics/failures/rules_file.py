@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import re
 import time
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ import polars as pl
 from stateanalytics.core.joins import collected
 from stateanalytics.errors import ArgumentError, did_you_mean, found, in_short
 from stateanalytics.failures.masking import shortened
-from stateanalytics.io.files import parsed, read_text, unreadable
+from stateanalytics.io.files import toml_of_user
 
 ACTIONS = ("name", "merge", "split", "ignore")
 KEYS = ("name", "action", "code", "message", "into_code")
@@ -126,7 +126,10 @@ class Rules:
         if isinstance(rules, Mapping):
             return _read(rules, _Origin("rules", ""))
         if isinstance(rules, (str, Path)):
-            return _from_file(Path(rules).expanduser())
+            path = Path(rules).expanduser()
+            hint = "write patterns in single quotes, so that \\d needs no second backslash"
+            text, whole = toml_of_user("rules", path, hint)
+            return _read(whole, _Origin(str(path), text))
         raise ArgumentError(
             f"rules needs a TOML file or a mapping; found {found(rules)}.",
             'rules="rules.toml"',
@@ -146,6 +149,10 @@ class _Origin:
         line = self._line(number, key)
         return f"{self.name}{rule}" if line is None else f"{self.name}, line {line}{rule}"
 
+    def wrong(self, number: int | None, key: str, problem: str, hint: str) -> ArgumentError:
+        """The error for a key."""
+        return ArgumentError(f"{self.place(number, key)}: {problem}.", hint)
+
     def _line(self, number: int | None, key: str) -> int | None:
         heads = [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*rule\s*\]\]", line)]
         first, last = 0, len(self.lines)
@@ -158,74 +165,47 @@ class _Origin:
         return places[0] + 1 if places else (first + 1 if number is not None else None)
 
 
-def _from_file(path: Path) -> Rules:
-    text, problem = read_text(path)
-    if text is None:
-        raise unreadable("rules", path, problem)
-    whole, problem = parsed(text, tomllib.loads)
-    if problem is not None:
-        raise ArgumentError(
-            f"The rules {str(path)!r} are no TOML: {problem}.",
-            "write patterns in single quotes, so that \\d needs no second backslash",
-        )
-    return _read(whole, _Origin(str(path), text))
-
-
 def _read(whole: Mapping[str, Any], origin: _Origin) -> Rules:
     if unknown := sorted(set(whole) - {"version", "rule"}):
-        raise ArgumentError(
-            f"{origin.place(None, unknown[0])}: unknown key {unknown[0]!r}.",
-            "a file of rules has version = 1 and [[rule]] tables"
-            + did_you_mean(unknown[0], ("version", "rule")),
-        )
+        hint = "a file of rules has version = 1 and [[rule]] tables"
+        hint += did_you_mean(unknown[0], ("version", "rule"))
+        raise origin.wrong(None, unknown[0], f"unknown key {unknown[0]!r}", hint)
     if whole.get("version", VERSION) != VERSION:
-        raise ArgumentError(
-            f"{origin.place(None, 'version')}: version {whole['version']!r} is not known.",
-            "version = 1",
-        )
+        problem = f"version {whole['version']!r} is not known"
+        raise origin.wrong(None, "version", problem, "version = 1")
     tables = whole.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
-        raise ArgumentError(
-            f"{origin.place(None, 'rule')}: rule needs tables; found {in_short(tables)}.",
-            "begin every rule with [[rule]]",
-        )
+        problem = f"rule needs tables; found {in_short(tables)}"
+        raise origin.wrong(None, "rule", problem, "begin every rule with [[rule]]")
     rules = tuple(_rule(table, number, origin) for number, table in enumerate(tables, 1))
     return Rules(rules, origin.name)
 
 
 def _rule(table: Mapping[str, Any], number: int, origin: _Origin) -> Rule:
-    def wrong(key: str, problem: str, hint: str) -> ArgumentError:
-        return ArgumentError(f"{origin.place(number, key)}: {problem}.", hint)
-
+    wrong = partial(origin.wrong, number)
     for key, value in table.items():
         if key not in KEYS:
-            raise wrong(
-                key, "this key is unknown", f"keys are {', '.join(KEYS)}" + did_you_mean(key, KEYS)
-            )
+            hint = f"keys are {', '.join(KEYS)}" + did_you_mean(key, KEYS)
+            raise wrong(key, "this key is unknown", hint)
         if not isinstance(value, str):
             raise wrong(key, f"a text was needed; found {in_short(value)}", f'{key} = "…"')
     name, action = table.get("name", ""), table.get("action")
     if not name.strip():
         raise wrong("name", "a rule needs a name", 'name = "provider limit"')
     if action not in ACTIONS:
-        raise wrong(
-            "action",
-            f"needs one of {', '.join(ACTIONS)}; found {action!r}",
-            'action = "merge"' + did_you_mean(str(action), ACTIONS),
-        )
+        hint = 'action = "merge"' + did_you_mean(str(action), ACTIONS)
+        raise wrong("action", f"needs one of {', '.join(ACTIONS)}; found {action!r}", hint)
     if table.get("code") is None and table.get("message") is None:
-        raise wrong(
-            "message", "a rule needs a code, a message or both", "message = '(?i)rate limit'"
-        )
+        problem = "a rule needs a code, a message or both"
+        raise wrong("message", problem, "message = '(?i)rate limit'")
     if "*" in table.get("code", "").removesuffix("*"):
-        raise wrong(
-            "code", f"* stands at the end; found {table['code']!r}", 'code = "run.failed.*"'
-        )
+        problem = f"* stands at the end; found {table['code']!r}"
+        raise wrong("code", problem, 'code = "run.failed.*"')
     if table.get("into_code") is not None and action != "merge":
         raise wrong("into_code", f"belongs to merge; the action is {action!r}", 'action = "merge"')
     if (pattern := table.get("message")) is not None:
-        if problem := check_pattern(pattern, needs_group=action == "split"):
-            raise wrong("message", *problem)
+        if unusable := check_pattern(pattern, needs_group=action == "split"):
+            raise wrong("message", *unusable)
     elif action == "split":
         raise wrong("message", "split needs a message with a group", "message = 'host (\\S+)'")
     return Rule(**{"action": action, **table})
@@ -296,12 +276,11 @@ def rules_applied(rows: pl.DataFrame, rules: Rules) -> pl.DataFrame:
     """Count what each rule claimed of ``rows``; see `rules` for the columns."""
     names = {number: rule.name for number, rule in enumerate(rules.rules, 1)}
     fitting = claim(rows, rules).select("rule", fits="fitting").explode("fits").drop_nulls()
+    is_lost = pl.col("rule") != pl.col("fits")
     counts = fitting.group_by(number="fits").agg(
-        n_rows=(pl.col("rule") == pl.col("fits")).sum().cast(pl.Int64),
-        n_lost=(pl.col("rule") != pl.col("fits")).sum().cast(pl.Int64),
-        lost_to=_named(
-            pl.col("rule").filter(pl.col("rule") != pl.col("fits")).unique().sort(), names
-        ).str.join(", "),
+        n_rows=(~is_lost).sum().cast(pl.Int64),
+        n_lost=is_lost.sum().cast(pl.Int64),
+        lost_to=_named(pl.col("rule").filter(is_lost).unique().sort(), names).str.join(", "),
     )
     listed = pl.DataFrame(
         [{"number": number, **vars(rule)} for number, rule in enumerate(rules.rules, 1)],

@@ -33,7 +33,7 @@ from stateanalytics.core.windows import zone_of
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.counting import SESSION_KEY, during_turns, turn_times
 from stateanalytics.failures.failure_rows import window_of
-from stateanalytics.io.files import parsed, read_text, unreadable
+from stateanalytics.io.files import toml_of_user
 from stateanalytics.state.definitions import GOOD_ENDS, RUN, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import counted, is_counted, rows_of, within
@@ -158,30 +158,23 @@ def costs(
     is_again_good = is_again.filter(pl.col("outcome").is_in(GOOD_ENDS))
     # A run that does not say which attempt it was is no first attempt.
     is_known = is_again_good.is_not_null().any() | (is_again_good.len() == 0)
-    more = {
-        "n_first_pass": pl.when(is_known).then((~is_again_good).sum().cast(pl.Int64)),
-        "run_s": pl.when(took_s.is_not_null().any()).then(took_s.sum()),
-    }
-    retries = count_costs(runs.filter(is_again), used, table, by).select(
-        *by, retries_usd="total_usd"
+    measures = runs.group_by(by).agg(
+        n_again=pl.when(is_again.is_not_null().any()).then(is_again.sum()),
+        _n=pl.len(),
+        n_first_pass=pl.when(is_known).then((~is_again_good).sum().cast(pl.Int64)),
+        run_s=pl.when(took_s.is_not_null().any()).then(took_s.sum()),
     )
+    retries = count_costs(runs.filter(is_again), used, table, by)
     found = count_costs(here, used, table, groups)
     place, names = found.columns.index("n_merged") + 1, found.columns
     found = found.with_columns(_all=True)
-    for measure in (
-        runs.group_by(by).agg(
-            n_again=pl.when(is_again.is_not_null().any()).then(is_again.sum()),
-            _n=pl.len(),
-            **more,
-        ),
-        retries,
-    ):
+    for measure in (measures, retries.select(*by, retries_usd="total_usd")):
         found = found.join(measure, on=by, how="left", nulls_equal=True, maintain_order="left")
     has_none = (pl.col("n_again") == 0) | (pl.col("n_runs") == 0)
     return found.with_columns(
         n_first_pass=pl.when(pl.col("_n").is_not_null()).then("n_first_pass").otherwise(0),
         retries_usd=pl.when(has_none).then(0 * pl.col("total_usd")).otherwise("retries_usd"),
-    ).select(*names[:place], *more, "retries_usd", *names[place:])
+    ).select(*names[:place], "n_first_pass", "run_s", "retries_usd", *names[place:])
 
 
 def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
@@ -256,19 +249,15 @@ def count_costs(
         "n_completed": pl.col("is_good").sum().cast(pl.Int64),
         "n_merged": pl.col("is_merged").sum().cast(pl.Int64),
     }
-    for word in ("reported", "estimated", "total"):
-        sums |= _sums(word, pl.col("cost_usd" if word == "reported" else f"{word}_usd"))
-    grouped = costed.group_by(by).agg(**sums) if by else costed.select(**sums)
+    usd_of = {"reported": "cost_usd", "estimated": "estimated_usd", "total": "total_usd"}
+    for word, usd in usd_of.items():
+        sums |= _sums(word, pl.col(usd))
+    if not by:
+        return costed.select(**sums).pipe(collected)
     highest = pl.max_horizontal("reported_usd", "estimated_usd")
     periods = [name for name in by if name in PERIODS]
-    order = [pl.struct(by)] if by else []
-    return grouped.sort(
-        *periods,
-        highest,
-        *order,
-        descending=[*(False for _ in periods), True, *(False for _ in order)],
-        nulls_last=True,
-    ).pipe(collected)
+    grouped = costed.group_by(by).agg(**sums)
+    return grouped.sort(*periods, -highest, pl.struct(by), nulls_last=True).pipe(collected)
 
 
 def priced(
@@ -376,22 +365,14 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
 def _price_table(own: str | Path | None) -> pl.DataFrame:
     text = resources.files("stateanalytics.core").joinpath("data", "prices.toml").read_text("utf-8")
     tables = [_price_rows(tomllib.loads(text), "stateanalytics")]
-    if own is not None and not isinstance(own, str | Path):
-        raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)
     if own is not None:
-        tables.insert(0, _prices_in_file(Path(own).expanduser()))
+        if not isinstance(own, str | Path):
+            raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)
+        path = Path(own).expanduser()
+        _, whole = toml_of_user("prices", path, _HINT)
+        tables.insert(0, _price_rows(whole, str(path)))
     every = pl.concat(tables).lazy()
     return every.unique("model", keep="first", maintain_order=True).sort("model").collect()
-
-
-def _prices_in_file(path: Path) -> pl.DataFrame:
-    text, problem = read_text(path)
-    if text is None:
-        raise unreadable("prices", path, problem)
-    whole, problem = parsed(text, tomllib.loads)
-    if problem is not None:
-        raise ArgumentError(f"The prices {str(path)!r} are no TOML: {problem}.", _HINT)
-    return _price_rows(whole, str(path))
 
 
 def _price_rows(whole: Mapping[str, Any], origin: str) -> pl.DataFrame:
@@ -404,13 +385,11 @@ def _price_rows(whole: Mapping[str, Any], origin: str) -> pl.DataFrame:
     for number, table in enumerate(tables, 1):
         _check(table, f"{origin}, price {number}")
         prices = {"cache_write_1h": table["cache_write"], **table}
-        usd = {f"{name}_usd": float(prices[name]) for name in _USD}
-        rows += [
-            {"model": model, **usd, "since": since, "source": table.get("source")}
-            for model, since in table["models"].items()
-        ]
-    dated = [{**row, "as_of": as_of, "origin": origin} for row in rows]
-    return pl.DataFrame(dated, schema=_SHAPE).with_columns(_plain_model())
+        same: dict[str, Any] = {f"{name}_usd": float(prices[name]) for name in _USD}
+        same |= {"source": table.get("source"), "as_of": as_of, "origin": origin}
+        models = table["models"].items()
+        rows += [{"model": model, "since": since, **same} for model, since in models]
+    return pl.DataFrame(rows, schema=_SHAPE).with_columns(_plain_model())
 
 
 def _check(table: Mapping[str, Any], place: str) -> None:
@@ -419,8 +398,6 @@ def _check(table: Mapping[str, Any], place: str) -> None:
         raise ArgumentError(f"{place}: unknown key {in_short(unknown[0])}.", hint)
     for key in _KEYS:
         value = table.get(key)
-        if key in _MAY_LACK and value is None:
-            continue
         if key == "models":
             is_sound = isinstance(value, dict) and all(type(day) is date for day in value.values())
         elif key == "source":
@@ -428,7 +405,7 @@ def _check(table: Mapping[str, Any], place: str) -> None:
         else:
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             is_sound = is_number and 0 <= float(value or 0) < _MILLION
-        if not is_sound:
+        if not is_sound and (value is not None or key not in _MAY_LACK):
             raise ArgumentError(f"{place}: {key} cannot be {in_short(value)}.", _HINT)
 
 

@@ -13,6 +13,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
 from stateanalytics.core.schema import ENTITY_KEY, SIGNS, TURNS
 from stateanalytics.core.windows import Window, read_window
+from stateanalytics.core.words import first_word
 from stateanalytics.failures.call_outcomes import calls, recorded, recorded_once
 from stateanalytics.failures.frames import EFFORT
 from stateanalytics.state.definitions import FAILURES
@@ -142,10 +143,8 @@ def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
 def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.DataFrame:
     """The `signs` of some calls and turns."""
     rules = dict(policy.signs)
-    rows = called.with_columns(
-        nth=pl.int_range(pl.len()).over(_THREAD),
-        is_failed=pl.col("outcome").is_in(FAILURES),
-    )
+    is_failed = pl.col("outcome").is_in(FAILURES)
+    rows = called.with_columns(nth=pl.int_range(pl.len()).over(_THREAD), is_failed=is_failed)
     # A call without a known input is like no other.
     known = rows.filter(pl.col("input_digest").is_not_null())
     are_all = (pl.col("outcome") == "denied").all().over(_THREAD)
@@ -175,14 +174,12 @@ def _repeated(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
     """Equal calls in a row; where all of them fail, fewer are enough."""
     call = (*_THREAD, "part_id", "tool", "input_digest")
     # A call between two others, with an unknown input too, begins another row of them.
-    gap = _is_apart().cum_sum()
+    gap = (pl.col("nth").diff() != 1).fill_null(value=False).cum_sum()
     failing = known.with_columns(row=pl.struct(*call, "is_failed", gap=gap).rle_id())
     failed = failing.filter("is_failed")
     errors = _signs(failed, "repeated_error", rules["n_repeated_errors"], ["row"])
     # To read something between two attempts changes nothing.
-    looked = known.filter(~(_is_reading() & (pl.col("outcome") == "ok"))).with_columns(
-        nth=pl.int_range(pl.len()).over(_THREAD)
-    )
+    looked = known.filter(~(_is_reading() & (pl.col("outcome") == "ok")))
     again = looked.with_columns(row=pl.struct(*call, "is_failed").rle_id()).filter("is_failed")
     retried = _signs(again, "unchanged_retry", 2, ["row"])
     equal = known.with_columns(row=pl.struct(*call, "result_digest", gap=gap).rle_id())
@@ -202,9 +199,8 @@ def _alternating(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFram
     marked = known.with_columns(is_turn=is_turn.over(_THREAD).fill_null(value=False))
     # The two calls that a stretch begins with have none before them to equal.
     stretch = pl.when("is_turn").then(pl.struct(*_THREAD, "is_turn").rle_id())
-    rows = marked.with_columns(row=stretch).with_columns(
-        pl.col("row").backward_fill(limit=2).over(_THREAD)
-    )
+    filled = pl.col("row").backward_fill(limit=2).over(_THREAD)
+    rows = marked.with_columns(row=stretch).with_columns(filled)
     return _signs(rows.drop_nulls("row"), "alternating", rules["n_alternating"], ["row"])
 
 
@@ -212,11 +208,6 @@ def _is_reading() -> pl.Expr:
     """Whether a call only looks at something, by its tool or else its command."""
     is_reader = pl.col("tool").str.to_lowercase().is_in(_READERS)
     return (is_reader | pl.col("is_look")).fill_null(value=False)
-
-
-def _is_apart() -> pl.Expr:
-    """Whether other calls stand between a call and the row before it."""
-    return (pl.col("nth").diff() != 1).fill_null(value=False)
 
 
 def _is_down() -> pl.Expr:
@@ -235,9 +226,8 @@ def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
     file = [*_THREAD, "target"]
     replaced = edits.select(*file, "nth", written_digest="replaced_digest").drop_nulls()
     first = replaced.group_by(*file, "written_digest").agg(replaced_nth=pl.col("nth").min())
-    again = edits.join(first, on=[*file, "written_digest"]).filter(
-        pl.col("replaced_nth") < pl.col("nth")
-    )
+    both = edits.join(first, on=[*file, "written_digest"])
+    again = both.filter(pl.col("replaced_nth") < pl.col("nth"))
     undone = rows.filter("is_undo", outcome="ok")
     return pl.concat([undone, again.select(rows.columns)]).sort(*_THREAD, "nth")
 
@@ -253,9 +243,8 @@ def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
 def _mostly_failing(rows: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
     """Threads in which more calls fail than succeed."""
     n_ok = (pl.col("outcome") == "ok").sum().over(_THREAD)
-    many = rows.with_columns(n_ok=n_ok).filter(
-        pl.col("is_failed").sum().over(_THREAD) > pl.col("n_ok")
-    )
+    is_most = pl.col("is_failed").sum().over(_THREAD) > pl.col("n_ok")
+    many = rows.with_columns(n_ok=n_ok).filter(is_most)
     least = pl.when(pl.col("n_ok") == 0).then(rules["n_all_failing"]).otherwise(rules["n_failing"])
     return _signs(many.filter("is_failed"), "mostly_failing", least)
 
@@ -291,11 +280,7 @@ def _of_turns(
         _signs(marked.filter(pl.col("n_compactions") > 0), "compacted"),
         *(
             _signs(marked.filter(column), sign, by=["row"])
-            for column, sign in (
-                ("gives_up", "gave_up"),
-                ("is_empty", "empty_answer"),
-                ("is_cut", "cut_answer"),
-            )
+            for column, sign in zip(("gives_up", "is_empty", "is_cut"), GIVEN_UP, strict=True)
         ),
     ]
 
@@ -305,10 +290,9 @@ def _signs(
 ) -> pl.DataFrame:
     """A sign for each thread, or group of calls in it, with at least so many rows."""
     ended = pl.coalesce("ended_at", "started_at")
-    of_calls = {name: SIGNS.dtypes.get(name, pl.Int64) for name in _OF_CALLS}
     absent = [
-        pl.lit(None, dtype).alias(name)
-        for name, dtype in of_calls.items()
+        pl.lit(None, SIGNS.dtypes.get(name, pl.Int64)).alias(name)
+        for name in _OF_CALLS
         if name not in rows.columns
     ]
     enough = least if isinstance(least, pl.Expr) else pl.lit(least)
@@ -374,17 +358,16 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
     )
     # After an answer that gives up in the middle of a session somebody went on.
     last_turns = turned.group_by(_THREAD).agg(first_call=pl.col("entity_id").last())
-    of_threads = found.join(
-        last_turns.with_columns(is_last=pl.lit(value=True)), on=[*_THREAD, "first_call"], how="left"
-    ).with_columns(is_end=pl.col("is_last").fill_null(value=False) & pl.col("is_end"))
+    marked = last_turns.with_columns(is_last=pl.lit(value=True))
+    is_end = pl.col("is_last").fill_null(value=False) & pl.col("is_end")
+    of_threads = found.join(marked, on=[*_THREAD, "first_call"], how="left")
+    of_threads = of_threads.with_columns(is_end=is_end)
     of_turns = turned.select(*both, "entity_type", "entity_id")
-    rows = pool(
-        [
-            _efforts(threads.unique(_THREAD, maintain_order=True), called, of_threads, _THREAD),
-            _efforts(of_turns, called, found, [*_THREAD, "turn_no"]),
-        ],
-        EFFORT,
-    )
+    efforts = [
+        _efforts(threads.unique(_THREAD, maintain_order=True), called, of_threads, _THREAD),
+        _efforts(of_turns, called, found, [*_THREAD, "turn_no"]),
+    ]
+    rows = pool(efforts, EFFORT)
     key = ("lost_s", "n_calls", *ENTITY_KEY)
     return rows.sort(key, descending=[True, True, *[False] * 4], nulls_last=True)
 
@@ -413,13 +396,8 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """What the signs of each thread or turn come to."""
     sign = pl.col("sign")
     # What is done once may be chance: a compaction counts once, however often it happens.
-    weight = (
-        pl.when(~sign.is_in(WEAK))
-        .then(2)
-        .when(sign == "compacted")
-        .then(1)
-        .otherwise(pl.col("n_calls").clip(1, 2))
-    )
+    most = pl.when(sign == "compacted").then(1).otherwise(2)
+    weight = pl.when(sign.is_in(WEAK)).then(pl.col("n_calls").clip(1, most)).otherwise(2)
     is_stuck = sign.is_in(LOOPS) & (pl.col("last_call") == pl.col("last_of_all"))
     what = pl.concat_str("tool", "target", separator=" ", ignore_nulls=True)
     n_times = pl.when(pl.col("n_calls") > 1).then(pl.format("{} × ", "n_calls"))
@@ -445,13 +423,6 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
             n_tokens=pl.col("n_tokens").max(),
         )
     )
-    hardest = (
-        pl.when("is_given_up")
-        .then(pl.lit("given_up"))
-        .when("is_stuck")
-        .then(pl.lit("stuck"))
-        .when(pl.col("weight") >= 2)
-        .then(pl.lit("struggled"))
-        .otherwise(pl.lit("smooth"))
-    )
+    is_hard = pl.col("weight") >= 2
+    hardest = first_word("smooth", given_up="is_given_up", stuck="is_stuck", struggled=is_hard)
     return grouped.with_columns(effort=hardest).drop("is_given_up", "is_stuck", "weight")

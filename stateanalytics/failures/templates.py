@@ -160,15 +160,10 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
     patterns = _unmerged(pl.concat([*parts, _NOTHING]).lazy().unique().sort("pattern")).collect()
     distinct = patterns["text"].unique()
     templates = pl.LazyFrame({"text": distinct, "merged": merge(distinct)})
-    merged = (
-        patterns.lazy()
-        .join(templates, on="text", maintain_order="left")
-        .collect()
-        .pipe(_join_truncated_traces)
-        .pipe(_join_truncated_texts)
-    )
+    joined = patterns.lazy().join(templates, on="text", maintain_order="left").collect()
+    whole = joined.pipe(_join_truncated_traces).pipe(_join_truncated_texts)
     texts = collected(
-        merged.lazy()
+        whole.lazy()
         .with_columns(_on_one_line(pl.col("merged")))
         .select(
             pattern="shown",
@@ -176,9 +171,7 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
             template_typed=as_shown(pl.col("merged")),
         )
     )
-    ids = {text: template_id(text) for text in texts["template"].unique()}
-    found = [ids[text] for text in texts["template"]]
-    return texts.hstack([pl.Series("template_id", found, pl.String)])
+    return texts.hstack([template_ids(texts["template"]).alias("template_id")])
 
 
 def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
@@ -202,21 +195,22 @@ def mine_with_parts(messages: pl.Series) -> pl.DataFrame:
     )
 
 
-def template_id(template: str) -> str:
-    """The id of a template: the version of the miner and a digest of the text.
+def versioned_id(text: str, version: str | None = None) -> str:
+    """A digest of a text, with the version of the miner that made it (None: this one).
 
     Examples
     --------
-    >>> template_id("worker <*> died").startswith("v1:")
+    >>> versioned_id("worker <*> died").startswith("v1:")
     True
     """
-    return versioned_id(template)
-
-
-def versioned_id(text: str, version: str | None = None) -> str:
-    """A digest of a text, with the version of the miner that made it (None: this one)."""
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     return f"{version or VERSION}:{digest}"
+
+
+def template_ids(templates: pl.Series) -> pl.Series:
+    """The id of each template; null of null."""
+    ids = {text: versioned_id(text) for text in {*templates} - {None}}
+    return pl.Series([ids.get(text) for text in templates], dtype=pl.String)
 
 
 def _unmerged(patterns: pl.LazyFrame) -> pl.LazyFrame:
@@ -364,9 +358,7 @@ class _Beginnings:
 
 def _beginning(words: list[str]) -> str:
     """A regular expression for the texts that such words could continue, at the end of a word."""
-    parts = [
-        ".+?".join(map(re.escape, re.split(f"(?:{OPEN}[A-Z]*{CLOSE})+", word))) for word in words
-    ]
+    parts = [".+?".join(map(re.escape, re.split(_ANYTHING, word))) for word in words]
     opened = "".join(f"(?:\\s{part}" for part in parts[1:])
     return f"(?s)^{parts[0]}{opened}{')?' * (len(parts) - 1)}$"
 
@@ -377,9 +369,8 @@ def _on_one_line(merged: pl.Expr) -> pl.Expr:
 
 def _without_kinds(merged: pl.Expr) -> pl.Expr:
     link = f"{OPEN}LINK{CLOSE}"
-    return merged.str.replace_all(link, f"://{link}", literal=True).str.replace_all(
-        _ANYTHING, WILDCARD
-    )
+    with_slashes = merged.str.replace_all(link, f"://{link}", literal=True)
+    return with_slashes.str.replace_all(_ANYTHING, WILDCARD)
 
 
 def _patterns(mined: pl.DataFrame, function: str) -> pl.DataFrame:

@@ -71,6 +71,7 @@ def _python() -> _Language:
     is_whole = _after.is_not_null()
     # What cannot be imported is no fault of any file that imports it.
     is_import = _after.str.contains(r"^\s+(?:import|from) ")
+    is_own = is_whole & ~is_import & ~path.str.contains(foreign)
     is_header = _line.str.contains(NO_CAUSE, literal=True)
     is_linked = pl.col("in_group") | pl.col("before").str.contains(_CHAINED).fill_null(value=False)
     raised = r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:: .*|:)?$"
@@ -78,9 +79,7 @@ def _python() -> _Language:
     return _Language(
         is_trace=r"Traceback \(most recent call last\):",
         raised=pl.when(is_raised).then(_line),
-        frame=pl.when(is_whole & ~is_import & ~path.str.contains(foreign)).then(
-            _with_file(name, path)
-        ),
+        frame=pl.when(is_own).then(_with_file(name, path)),
         is_frame=path.is_not_null(),
         starts_section=is_header,
         cause_is_first=True,
@@ -97,16 +96,14 @@ def _rust() -> _Language:
     )
     after = _after.str.strip_chars()
     message = pl.coalesce(_line.str.extract(r"panicked at '(.*)', "), after)
+    is_panic = _line.str.contains("panicked at ", literal=True)
+    bare = function.str.replace(r"::h[0-9a-f]{16}$", "")
     return _Language(
         is_trace=r"panicked at (?:(?s:.*)\n\s*stack backtrace:|[^\n]*:\d+:\n)",
-        raised=pl.when(_line.str.contains("panicked at ", literal=True)).then(
-            pl.lit("panicked: ") + message
-        ),
-        frame=pl.when(~function.str.contains(foreign)).then(
-            function.str.replace(r"::h[0-9a-f]{16}$", "")
-        ),
+        raised=pl.when(is_panic).then(pl.lit("panicked: ") + message),
+        frame=pl.when(~function.str.contains(foreign)).then(bare),
         is_frame=function.is_not_null() | _line.str.contains(_AT_FRAME),
-        starts_section=_line.str.contains("panicked at ", literal=True),
+        starts_section=is_panic,
         cause_is_first=True,
         crash_is_first=True,
     )
@@ -114,20 +111,16 @@ def _rust() -> _Language:
 
 def _go() -> _Language:
     function = _line.str.extract(r"^((?:created by )?[\w./*()$\[\]-]+?)\([^()]*(?:\(?|\))$")
-    is_foreign = _after.str.contains(
-        r"/go/src/|/pkg/mod/|/libexec/src/|/vendor/"
-    ) | function.str.contains(r"^(?:runtime|testing|panic|internal/|net/http|syscall|created by )")
+    of_runtime = r"^(?:runtime|testing|panic|internal/|net/http|syscall|created by )"
+    is_foreign = _after.str.contains(r"/go/src/|/pkg/mod/|/libexec/src/|/vendor/")
+    is_foreign |= function.str.contains(of_runtime)
     signal = _after.str.extract(r"\[signal (SIG[A-Z]+)")
     is_raised = _line.str.contains(r"^\s*(?:panic|fatal error): ")
     return _Language(
         is_trace=r"(?m)^goroutine \d+ \[",
         raised=pl.when(is_raised).then(
-            pl.concat_str(
-                _line.str.strip_chars().str.replace(r" \[recovered\]$", ""),
-                pl.when(signal.is_not_null())
-                .then(pl.format(" ({})", signal))
-                .otherwise(pl.lit("")),
-            )
+            _line.str.strip_chars().str.replace(r" \[recovered\]$", "")
+            + pl.format(" ({})", signal).fill_null("")
         ),
         # Only the first goroutine is the one that panicked.
         frame=pl.when(~is_foreign & (pl.col("section") == 1) & _after.is_not_null()).then(
@@ -260,36 +253,28 @@ def _reduced(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
     name = pl.col("raised").str.extract(r"^([^:\s(]+(?:::[^:\s(]+)*)")
     # The last word of a truncated text may be incomplete.
     is_part = pl.col("is_cut") & pl.col("is_end") & ~pl.col("raised").str.contains(": ")
-    named = events.with_columns(
-        raised=pl.when(~is_part.fill_null(value=False)).then("raised")
-    ).with_columns(name=name)
+    whole = pl.when(~is_part.fill_null(value=False)).then("raised")
+    named = events.with_columns(raised=whole).with_columns(name=name)
     is_group = pl.col("name").str.ends_with("ExceptionGroup")
-    raised = named.filter(pl.col("raised").is_not_null()).with_columns(
-        is_plain=~is_group | is_group.all().over("number")
+    is_plain = ~is_group | is_group.all().over("number")
+    raised = named.drop_nulls("raised").with_columns(is_plain=is_plain)
+    place, nearest = (
+        0 if is_first else -1 for is_first in (language.cause_is_first, language.crash_is_first)
     )
-    place = 0 if language.cause_is_first else -1
     cause = (
         raised.filter("is_plain")
         .group_by("number", maintain_order=True)
         .agg(pl.col("raised", "name", "section").get(place))
         .rename({"raised": "cause", "section": "cause_section"})
     )
-    nearest = (
-        pl.col("frame").drop_nulls().get(0 if language.crash_is_first else -1, null_on_oob=True)
-    )
+    of_cause = pl.col("site").filter(pl.col("section") == pl.col("cause_section"))
     sites = (
         named.group_by("number", "section", maintain_order=True)
-        .agg(site=nearest)
+        .agg(site=pl.col("frame").drop_nulls().get(nearest, null_on_oob=True))
         .drop_nulls()
         .join(cause.select("number", "cause_section"), on="number", how="left")
         .group_by("number", maintain_order=True)
-        .agg(
-            of_cause=pl.col("site")
-            .filter(pl.col("section") == pl.col("cause_section"))
-            .get(0, null_on_oob=True),
-            site=pl.col("site").get(place),
-        )
-        .select("number", site=pl.coalesce("of_cause", "site"))
+        .agg(site=pl.coalesce(of_cause.get(0, null_on_oob=True), pl.col("site").get(place)))
     )
     others = (
         raised.join(cause.select("number", cause_name="name"), on="number")
@@ -298,16 +283,12 @@ def _reduced(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
         .agg(others=pl.col("name").unique(maintain_order=True).str.join(", "))
     )
     event = pl.coalesce(pl.concat_str(pl.lit("! "), "name"), "frame")
+    # Recursion repeats the same frame.
+    distinct = event.drop_nulls().str.head(N_CHARS).rle().struct.field("value")
     return (
         named.group_by("number", maintain_order=True)
         .agg(
-            # Recursion repeats the same frame.
-            via=event.drop_nulls()
-            .str.head(N_CHARS)
-            .rle()
-            .struct.field("value")
-            .head(N_EVENTS)
-            .str.join("; "),
+            via=distinct.head(N_EVENTS).str.join("; "),
             is_cut=pl.col("is_cut").first() | pl.col("raised").is_null().all(),
         )
         .join(cause, on="number", how="left")
@@ -318,10 +299,9 @@ def _reduced(events: pl.DataFrame, language: _Language) -> pl.DataFrame:
             "number",
             text=pl.concat_str(
                 pl.col("cause").fill_null(NO_CAUSE),
-                pl.concat_str(pl.lit(THEN), "others").fill_null(""),
-                pl.concat_str(pl.lit(IN), "site").fill_null(""),
-                pl.lit(VIA),
-                "via",
+                (pl.lit(THEN) + pl.col("others")).fill_null(""),
+                (pl.lit(IN) + pl.col("site")).fill_null(""),
+                pl.lit(VIA) + pl.col("via"),
                 pl.when("is_cut").then(pl.lit(f"; {CUT}")).otherwise(pl.lit("")),
             ),
         )

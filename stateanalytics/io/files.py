@@ -15,6 +15,7 @@ import math
 import os
 import re
 import stat
+import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -358,6 +359,23 @@ def parsed(text: str, parse: Callable[[str], Any]) -> tuple[Any, str | None]:
         return None, _TOO_DEEP
     problem = _beyond(value)
     return (None, problem) if problem else (value, None)
+
+
+def toml_of_user(what: str, path: Path, hint: str) -> tuple[str, Any]:
+    """The text of a TOML file that the user named, and its data.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such file, it cannot be read, or it is no TOML.
+    """
+    text, problem = read_text(path)
+    if text is None:
+        raise unreadable(what, path, problem)
+    whole, problem = parsed(text, tomllib.loads)
+    if problem is not None:
+        raise ArgumentError(f"The {what} {str(path)!r} are no TOML: {problem}.", hint)
+    return text, whole
 
 
 def _beyond(value: Any) -> str | None:

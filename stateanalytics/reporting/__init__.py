@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,6 +130,8 @@ def report(
     _check(snap, policy)
     from stateanalytics.reporting.changes import earlier_window
     from stateanalytics.reporting.summarize import summarize
+    from stateanalytics.systems.history import facts_at
+    from stateanalytics.systems.omissions import with_notes
 
     chosen = choose_sections(sections)
     rules = None if detectors is None else chosen_detectors(detectors, "report")
@@ -137,7 +139,9 @@ def report(
     near = registry_near(None, ledger)
     registry = None if near is None else read_registry(near, "report")
     table = price_table(prices)
-    facts = snap if as_known_at is None else _known_at(snap, as_known_at)
+    facts = snap
+    if as_known_at is not None:
+        facts = with_notes(snap, facts_at(snap, read_moment(as_known_at, "as_known_at")))
     reported = read_window(window, as_of=facts.as_of, tz=tz)
     earlier = earlier_window(compare, reported, as_of=facts.as_of, tz=tz)
     if facts.entities.height >= _WORTH_A_PROCESS:
@@ -149,15 +153,12 @@ def report(
             current,
             reported,
             policy or Policy.v1(),
-            ledger=owners,
             by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
             own=getattr(snap, "own_tables", {}),
-            prices=table,
-        )
-        material = replace(
-            material,
-            detectors=rules,
+            ledger=owners,
             registry=registry,
+            prices=table,
+            detectors=rules,
             outdated=outdated,
             declared=changes,
             zone=tz or "UTC",
@@ -173,14 +174,6 @@ def report(
         if isinstance(name, str | Path)
     ]
     return Report(summary, (*snap.inputs, *files), is_redacted=redact)
-
-
-def _known_at(snap: Facts, at: Moment) -> Facts:
-    from stateanalytics.systems.history import facts_at
-    from stateanalytics.systems.omissions import with_notes
-
-    instant = read_moment(at, "as_known_at")
-    return with_notes(snap, facts_at(snap, instant))
 
 
 @dataclass(frozen=True)

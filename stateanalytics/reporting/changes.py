@@ -90,29 +90,30 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     if len(windows) + 1 < FEWEST_DRAWN:
         return headline
     current = material.named_window
-    every = (*windows, current)
+    every = [*windows, current]
     failed = dict(zip(every, material.failed_in(*every), strict=True))
     counted = numbers_of_ended(material.ever, material.failed_ever, failed, material.facts.as_of)
     n_ended = counted.lazy().filter(measure="completed").select("week", n_ended="n_of")
-    series = counted.lazy().join(n_ended, on="week", maintain_order="left").pipe(collected)
+    series = collected(
+        counted.lazy()
+        .join(n_ended, on="week", maintain_order="left")
+        .with_columns(drawn=pl.col("value").fill_nan(None))
+    )
     of_measures = {part["measure"][0]: part for part in series.partition_by("measure")}
-    limits = {
-        name: found
-        for name in PER_RUN
-        if (found := against_its_past(of_measures[name], LIMITS[name]))
-    }
-    values = counted.with_columns(pl.col("value").fill_nan(None)).partition_by("measure")
-    drawn = {part["measure"][0]: part["value"] for part in values}
-    drawn[OPEN] = _open_at_ends(material, (*windows, current))
-    times = [] if (time := time_figure(material)) is None else [time]
+    judged = {name: against_its_past(of_measures[name], LIMITS[name]) for name in PER_RUN}
+    limits = {name: found for name, found in judged.items() if found}
+    drawn = {name: part["drawn"] for name, part in of_measures.items()}
+    drawn[OPEN] = _open_at_ends(material, every)
+    times = [time_figure(material)]
     numbers = [
         {**figure, **_weeks(drawn[figure["name"]])}
         | ({"drawn": say("limits.open_bars")} if figure["name"] == OPEN else {})
         | ({"limits": limits[figure["name"]]} if figure["name"] in limits else {})
         for figure in headline["numbers"]
     ]
-    labels = [window.label for window in (*windows, current)]
-    return {**headline, "numbers": [*numbers, *times], "weeks": labels[-MOST_DRAWN:]}
+    labels = [window.label for window in every]
+    numbers += filter(None, times)
+    return {**headline, "numbers": numbers, "weeks": labels[-MOST_DRAWN:]}
 
 
 def time_figure(material: Material) -> Plain | None:
@@ -186,14 +187,6 @@ def explained_windows(
     return Window(start, window.until, ""), Window(first, start, "")
 
 
-_VERDICTS = {
-    "within": ("limits.within", "limits.short_within"),
-    "higher": ("limits.higher", "limits.short_higher"),
-    "lower": ("limits.lower", "limits.short_lower"),
-    "unclear": ("limits.unclear", "limits.short_unclear"),
-}
-
-
 def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
     """What the newest windows of a number show against those before; None: too few."""
     if series.height < FEWEST_WEEKS:
@@ -205,12 +198,9 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
     found = newest_change(points, alpha=alpha, worse=WORSE[measure])
     if found is None:
         return None
+    of_past, of_level = ("before", "low", "high"), ("level", "level_low", "level_high")
     before, low, high, level, level_low, level_high = (
-        scale.back(value, rows[-1])
-        for value in (
-            *(found.before, found.low, found.high),
-            *(found.level, found.level_low, found.level_high),
-        )
+        scale.back(getattr(found, name), rows[-1]) for name in (*of_past, *of_level)
     )
     shown = share if measure in SHARES else _estimated if measure == TIME_TO_COMPLETE else _rounded
     verdict = "within"
@@ -220,7 +210,6 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
         # Where the longest fail sooner, the others are shorter, and nothing completes sooner.
         of_all = against_its_past(series.with_columns(value=OF_ALL).drop(OF_ALL), alpha)
         verdict = "lower" if of_all and of_all["verdict"] == "lower" else "unclear"
-    words, short = _VERDICTS[verdict]
     since = None if found.start is None else rows[found.start]["week"]
     ends = (low, high)
     normal = interval(ends) if measure in SHARES else say("headline.range", **_ends(ends, shown))
@@ -240,8 +229,10 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
             else "limits.normal",
             normal=normal,
         ),
-        "short": say(short, **given),
-        "words": capitalised(say(words, **given, **_ends((level_low, level_high), shown))),
+        "short": say(f"limits.short_{verdict}", **given),
+        "words": capitalised(
+            say(f"limits.{verdict}", **given, **_ends((level_low, level_high), shown))
+        ),
     }
 
 
@@ -258,7 +249,6 @@ def _estimated(value: float) -> str:
 
 
 PREVIOUS, NONE = "previous", "none"
-UNRESOLVED = "unresolved"
 
 
 def earlier_window(
@@ -322,13 +312,11 @@ def compared_with(earlier: Window | None, now: Material) -> Plain | None:
     """The window of the comparison, and how much of it the data cover."""
     if earlier is None:
         return None
-    begins = now.begins
+    begins, coverage = now.begins, None
     if begins is None or begins >= earlier.until:
         coverage = say("change.not_recorded")
     elif begins > earlier.since:
         coverage = say("change.partly_recorded", begin=minute_of(begins, zone_of(now.zone)))
-    else:
-        coverage = None
     return {
         "label": earlier.label,
         "since": iso(earlier.since),
@@ -360,21 +348,23 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
     return [
         {
             **number,
-            "change": _change(number, before[number["name"]], n_unknown, alpha, had_none=had_none)
-            if number["name"] in before
-            else _against_past_alone(number, number["limits"]),
+            "change": _change(
+                number, before.get(number["name"]), n_unknown, alpha, had_none=had_none
+            ),
         }
         for number in numbers
     ]
 
 
-def _against_past_alone(now: Plain, limits: Plain) -> Plain:
-    is_clear = limits["verdict"] in ("higher", "lower")
-    return _as_change(now, None, limits["words"], limits["short"], is_clear=is_clear)
-
-
-def _change(now: Plain, before: Plain, n_unknown: int, alpha: float, *, had_none: bool) -> Plain:
-    is_open = now["name"] == UNRESOLVED
+def _change(
+    now: Plain, before: Plain | None, n_unknown: int, alpha: float, *, had_none: bool
+) -> Plain:
+    if before is None:
+        # Judged by its own past alone.
+        limits = now["limits"]
+        has_moved = limits["verdict"] in ("higher", "lower")
+        return _as_change(now, None, limits["words"], limits["short"], is_clear=has_moved)
+    is_open = now["name"] == OPEN
     if is_open and n_unknown:
         return _as_change(now, None, say("change.unknown_open", n=n_unknown))
     # Open runs need none that ended to compare with, and weeks judge without the window before.
@@ -398,29 +388,20 @@ def _change(now: Plain, before: Plain, n_unknown: int, alpha: float, *, had_none
     words = say("change.share", difference=difference, before=before["share"], low=low, high=high)
     if "limits" in now:
         # One judge: many weeks say more than the last one.
-        return _as_change(
-            *(now, before, words),
-            say("change.judged", change=points(difference), limits=now["limits"]["short"]),
-            difference=difference,
-            interval=[low, high],
-            is_clear=now["limits"]["verdict"] != "within",
-        )
-    _, lowest, highest = share_now.minus(share_before, confidence=1 - alpha)
-    is_significant = lowest > 0 or highest < 0
-    if not is_significant:
-        # Alone it may look significant; of several numbers, one does so by chance.
-        words += say("change.not_significant" if low <= 0 <= high else "change.one_of_several")
-    name = "change.short" if is_significant else "change.short_not_significant"
-    if points(difference) == points(0.0) and not is_significant:
-        name = "change.short_same"
+        short = say("change.judged", change=points(difference), limits=now["limits"]["short"])
+        is_clear = now["limits"]["verdict"] != "within"
+    else:
+        _, lowest, highest = share_now.minus(share_before, confidence=1 - alpha)
+        is_clear = lowest > 0 or highest < 0
+        name = "change.short"
+        if not is_clear:
+            # Alone it may look significant; of several numbers, one does so by chance.
+            words += say("change.not_significant" if low <= 0 <= high else "change.one_of_several")
+            is_same = points(difference) == points(0.0)
+            name = "change.short_same" if is_same else "change.short_not_significant"
+        short = say(name, difference=difference)
     return _as_change(
-        now,
-        before,
-        words,
-        say(name, difference=difference),
-        difference=difference,
-        interval=[low, high],
-        is_clear=is_significant,
+        now, before, words, short, difference=difference, interval=[low, high], is_clear=is_clear
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from stateanalytics.core.text import shortened
 from stateanalytics.core.words import number, say, shorten_template, spark
@@ -34,96 +34,84 @@ def as_markdown(summary: Plain) -> str:
     return "\n".join(_lines(summary)) + "\n"
 
 
-def _first_loss(losses: list[Plain]) -> str:
-    return say("digest.missing", message=losses[0]["message"], n=len(losses))
-
-
 def _lines(summary: Plain) -> Iterator[str]:
     headline, window = summary["headline"], summary["window"]
     yield f"## {_plain(summary['title'])}: {_plain(window['label'])}"
-    yield ""
-    yield f"**{_plain(opening(summary))}**"
+    yield from ("", f"**{_plain(opening(summary))}**")
     if losses := summary["losses"]:
-        yield ""
-        yield f"**Data are missing**: {_plain(_first_loss(losses))}"
+        missing = say("digest.missing", message=losses[0]["message"], n=len(losses))
+        yield from ("", f"**Data are missing**: {_plain(missing)}")
     if summary["coverage"]:
-        yield ""
-        yield _plain(summary["coverage"]["in_words"])
-    yield ""
-    yield "| | now | 95 % | last weeks | change |"
-    yield "|---|---|---|---|---|"
+        yield from ("", _plain(summary["coverage"]["in_words"]))
+    yield from ("", "| | now | 95 % | last weeks | change |", "|---|---|---|---|---|")
     for figure in headline["numbers"]:
         weeks = spark(figure.get("bars", ())) + (f" {figure['drawn']}" if "drawn" in figure else "")
         interval, change = figure["shown_interval"] or "", figure.get("change") or {}
-        cells = (figure["title"], figure["shown"], interval, weeks, change.get("short") or "")
-        yield f"| {' | '.join(map(_plain, cells))} |"
+        yield _row(figure["title"], figure["shown"], interval, weeks, change.get("short") or "")
     if summary.get("lost"):
-        yield ""
-        yield f"**Lost to failures**: {_plain(summary['lost'])}"
+        yield from ("", f"**Lost to failures**: {_plain(summary['lost'])}")
     yield from _actions(summary.get("actions", ()), summary.get("unassigned"))
     yield from _news(summary.get("news", ()))
     yield from _failures(summary.get("failures", {}))
-    yield ""
-    yield f"<sub>stateanalytics {_plain(summary['made_by'])}</sub>"
+    yield from ("", f"<sub>stateanalytics {_plain(summary['made_by'])}</sub>")
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(map(_plain, cells))} |"
 
 
 def _actions(actions: list[Plain], unassigned: str | None) -> Iterator[str]:
     if not actions:
         return
-    yield ""
-    yield "### What to do first"
-    yield ""
+    yield from ("", "### What to do first", "")
     for place, action in enumerate(actions, 1):
         who = f" ({_plain(action['who'])})" if action["who"] else ""
         yield f"{place}. **{_plain(action['what'])}**{who}: {_plain(action['why'])}"
         yield f"   {_code(action['command'])}"
     if unassigned:
-        yield ""
-        yield unassigned
+        yield from ("", unassigned)
 
 
 def _news(news: list[Plain]) -> Iterator[str]:
     if news:
-        yield ""
-        yield "### New, worse, back or no longer seen"
-        yield ""
+        yield from ("", "### New, worse, back or no longer seen", "")
     for change in news:
-        names = "; ".join(_plain(name["name"]) for name in change["names"])
-        more = f"; {number(change['n_more'])} more" if change["n_more"] else ""
-        yield f"- **{number(change['n'])} {change['title'].lower()}**: {names}{more}"
+        what, names = _change(change, _plain)
+        yield f"- **{what}**: {names}"
+
+
+def _change(change: Plain, plain: Callable[[str], str] = str) -> tuple[str, str]:
+    """What changed of how many failures, and which."""
+    names = "; ".join(plain(name["name"]) for name in change["names"])
+    more = f"; {number(change['n_more'])} more" if change["n_more"] else ""
+    return f"{number(change['n'])} {change['title'].lower()}", f"{names}{more}"
 
 
 def _failures(failures: Plain) -> Iterator[str]:
     clusters = failures.get("clusters", ())
     if not clusters:
         return
-    yield ""
-    yield "### What fails"
-    yield ""
-    yield "| failure | state | incidents | lost | owner |"
-    yield "|---|---|---|---|---|"
+    yield from ("", "### What fails", "")
+    yield from ("| failure | state | incidents | lost | owner |", "|---|---|---|---|---|")
     for cluster in clusters[:N_CLUSTERS]:
-        lost = lost_in_words(cluster["lost"])
         is_back = cluster["is_back"] or cluster["state"] == "back"
         state = "reappeared" if is_back else cluster["state"]
-        cells = (
-            shorten_template(cluster["name"], _LONGEST_NAME),
-            state,
-            number(cluster["n_incidents"]),
-            lost,
-            cluster["owner"] or "",
-        )
-        yield f"| {' | '.join(map(_plain, cells))} |"
+        name = shorten_template(cluster["name"], _LONGEST_NAME)
+        yield _row(name, state, *_of_cluster(cluster))
     if len(clusters) > N_CLUSTERS:
-        yield ""
-        yield say("digest.more", n=len(clusters) - N_CLUSTERS)
+        yield from ("", say("digest.more", n=len(clusters) - N_CLUSTERS))
+
+
+def _of_cluster(cluster: Plain) -> tuple[str, str, str]:
+    """Its incidents, what it cost, and its owner."""
+    n = number(cluster["n_incidents"])
+    return n, lost_in_words(cluster["lost"]), cluster["owner"] or ""
 
 
 def _plain(text: str) -> str:
     """Text on one line, with every character of Markdown escaped."""
     escaped = _SPECIAL.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
-    escaped = _LINKED.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", escaped)
-    return escaped.replace("@", f"@{_ZERO_WIDTH_SPACE}").replace("://", f":{_ZERO_WIDTH_SPACE}//")
+    return _inert(_LINKED.sub(rf"\g<0>{_ZERO_WIDTH_SPACE}", escaped))
 
 
 def _code(text: str) -> str:
@@ -169,7 +157,8 @@ def _blocks(summary: Plain) -> Iterator[Plain]:
     yield {"type": "header", "text": _text(heading, LONGEST_HEADER)}
     yield _section(opening(summary))
     if losses := summary["losses"]:
-        yield _section(f"Data are missing: {_first_loss(losses)}")
+        missing = say("digest.missing", message=losses[0]["message"], n=len(losses))
+        yield _section(f"Data are missing: {missing}")
     if summary["coverage"]:
         yield _section(summary["coverage"]["in_words"])
     fields = [_field(figure) for figure in summary["headline"]["numbers"]]
@@ -188,10 +177,7 @@ def _blocks(summary: Plain) -> Iterator[Plain]:
             yield _section(unassigned)
     if news := summary.get("news"):
         yield {"type": "divider"}
-        for change in news:
-            names = "; ".join(name["name"] for name in change["names"])
-            more = f"; {number(change['n_more'])} more" if change["n_more"] else ""
-            yield _section(f"{number(change['n'])} {change['title'].lower()}: {names}{more}")
+        yield from (_section(": ".join(_change(change))) for change in news)
     clusters = summary.get("failures", {}).get("clusters", ())
     if clusters:
         yield {"type": "divider"}
@@ -207,13 +193,8 @@ def _field(figure: Plain) -> Plain:
 
 
 def _failure(cluster: Plain) -> str:
-    lost = lost_in_words(cluster["lost"])
-    parts = (
-        f"{number(cluster['n_incidents'])}×",
-        shortened(cluster["name"], 300),
-        lost,
-        cluster["owner"] or "",
-    )
+    n, *others = _of_cluster(cluster)
+    parts = (f"{n}×", shortened(cluster["name"], 300), *others)
     return " · ".join(filter(None, (" ".join(part.split()) for part in parts)))
 
 

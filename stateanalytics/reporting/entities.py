@@ -53,30 +53,16 @@ COLOURS: Mapping[str, Colours] = MappingProxyType(
 
 
 TOKEN_OF_TONE: Mapping[str, str] = MappingProxyType(
-    {
-        "danger": "error",
-        "warning": "warning",
-        "info": "running",
-        "success": "success",
-        "neutral": "neutral",
-    }
+    {"danger": "error", "warning": "warning", "info": "running", "success": "success"}
 )
 # The ADR names icons for the six statuses, and one for silence.
 ICON_OF_LIFECYCLE: Mapping[str, str] = MappingProxyType(
     {
-        "running": "activity",
-        "active": "activity",
-        "enabled": "activity",
-        "completed": "check",
-        "succeeded": "check",
-        "merged": "check",
-        "run_complete": "check",
-        "failed": "x-circle",
-        "timed_out": "hourglass",
-        "aborted": "stop",
-        "cancelled": "slash",
-        "skipped": "slash",
-        "blocked": "stop",
+        **dict.fromkeys(("running", "active", "enabled"), "activity"),
+        **dict.fromkeys(("completed", "succeeded", "merged", "run_complete"), "check"),
+        **{"failed": "x-circle", "timed_out": "hourglass"},
+        **dict.fromkeys(("aborted", "blocked"), "stop"),
+        **dict.fromkeys(("cancelled", "skipped"), "slash"),
     }
 )
 STALE_ICON = "clock"
@@ -107,8 +93,8 @@ def pill_of(row: Mapping[str, Any]) -> Plain:
     """
     state = row["effective_state"] or (row["lifecycle"] or "unknown").replace("_", " ")
     is_legacy = bool(row["is_legacy"])
-    is_stale = state.startswith("stale ")
-    icon = STALE_ICON if is_stale else ICON_OF_LIFECYCLE.get(row["lifecycle"], OTHER_ICON)
+    usual = ICON_OF_LIFECYCLE.get(row["lifecycle"], OTHER_ICON)
+    icon = STALE_ICON if state.startswith("stale ") else usual
     return {
         "label": state,
         "token": TOKEN_OF_TONE.get(row["tone"], "neutral"),

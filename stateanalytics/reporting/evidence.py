@@ -73,10 +73,8 @@ def _keys(action: Plain, material: Material) -> list[tuple[str, ...]]:
 
 def _example(row: Plain, material: Material, place: str) -> Plain:
     steps = last_steps(material.facts, row, material.calls, n=N_STEPS)
-    lines = [
-        {**line, "words": shortened(line["words"], LONGEST_STEP)}
-        for line in map(line_of, steps.iter_rows(named=True))
-    ]
+    lines = [line_of(step) for step in steps.iter_rows(named=True)]
+    lines = [{**line, "words": shortened(line["words"], LONGEST_STEP)} for line in lines]
     ended = ": ".join(filter(None, (row["raw_status"], row["reason_message"])))
     if row["ended_at"] is not None and ended:
         lines.append({"at": iso(row["ended_at"]), "words": ended})
@@ -94,9 +92,6 @@ def line_of(row: dict[str, Any]) -> Plain:
     lasted = row["duration_s"]
     long = f", {how_long(lasted)}" if lasted and row["lane"] != "silence" else ""
     why = f": {row['detail']}" if row["detail"] else ""
-    return {
-        "at": iso(row["at"]),
-        "lane": row["lane"],
-        "entity_id": row["entity_id"],
-        "words": f"{row['what'] or 'unknown'}{long}{why}",
-    }
+    words = f"{row['what'] or 'unknown'}{long}{why}"
+    about = {name: row[name] for name in ("lane", "entity_id")}
+    return {"at": iso(row["at"]), **about, "words": words}

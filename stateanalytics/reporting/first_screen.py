@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from types import MappingProxyType
+from typing import Any
 
 import polars as pl
 
@@ -56,11 +58,13 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
     verdict = _verdict(summary)
     if verdict == say("verdict.none_ended"):
         lost_before = None
+    # Is there a history that judges the numbers, and not the window before alone?
+    has_weeks = any(number.get("limits") for number in summary["headline"]["numbers"])
     return {
         "story": story or dict.fromkeys(("explained", "parts", "cost")),
         "verdict": verdict,
         "lead": _lead(summary, verdict),
-        "lost": _lost(failures.get("lost"), lost_before, is_judged=_has_weeks(summary)),
+        "lost": _lost(failures.get("lost"), lost_before, is_judged=has_weeks),
         "news": [] if failures.get("is_first", True) else list(_news(failures)),
     }
 
@@ -94,12 +98,14 @@ def _lead(summary: Plain, verdict: str | None) -> list[str]:
     is_lowest = len(before) + 1 >= FEWEST_WEEKS and now < min(before)
     clause = first
     if limits:
-        name = "verdict.lowest" if is_lowest else "verdict.normal"
-        if is_lowest and limits["verdict"] == "within":
-            name = "verdict.lowest_within"
-        unit = "weeks" if summary["window"]["days"] == DAYS_A_WEEK else "windows"
-        given = {"n": len(before) + 1, "unit": unit} if is_lowest else {}
-        clause = say(name, completed=first, normal=limits["normal"], **given)
+        lowest = "verdict.lowest_within" if limits["verdict"] == "within" else "verdict.lowest"
+        clause = say(
+            lowest if is_lowest else "verdict.normal",
+            completed=first,
+            normal=limits["normal"],
+            n=len(before) + 1,
+            unit="weeks" if summary["window"]["days"] == DAYS_A_WEEK else "windows",
+        )
     changed = f" {sentence_of([verdict])}" if verdict else ""
     return [sentence_of([clause]) + changed, sentence_of(others)]
 
@@ -128,11 +134,6 @@ def _moved(name: str, figure: Plain) -> str:
     return say(name, title=title, change=known["short"])
 
 
-def _has_weeks(summary: Plain) -> bool:
-    """Whether there is a history that judges the numbers, and not the window before alone."""
-    return any(number.get("limits") for number in summary["headline"]["numbers"])
-
-
 def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str | None:
     """Time and cost of failures, and those of the earlier window where there is one.
 
@@ -157,20 +158,24 @@ def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str |
 
 def _news(failures: Plain) -> Iterator[Plain]:
     for state, title in _LIVES:
-        if n := failures["news"].get(state):
-            clusters = [
-                row for row in failures["clusters"] if row["state"] == state and row["is_news"]
-            ]
-            names = [(row["name"], f"#cluster-{row['rank']}") for row in clusters[:N_NAMED]]
-            yield _news_item(say(title, n_weeks=failures["n_weeks_of_history"]), n, names)
-    if failures["gone"]["n"]:
-        names = [(name, "#failures") for name in failures["gone"]["names"][:N_NAMED]]
-        yield _news_item("No longer seen", failures["gone"]["n"], names)
+        names = [
+            (row["name"], f"#cluster-{row['rank']}")
+            for row in failures["clusters"]
+            if row["state"] == state and row["is_news"]
+        ]
+        n = failures["news"].get(state, 0)
+        yield from _news_item(say(title, n_weeks=failures["n_weeks_of_history"]), n, names)
+    names = [(name, "#failures") for name in failures["gone"]["names"]]
+    yield from _news_item("No longer seen", failures["gone"]["n"], names)
 
 
-def _news_item(title: str, n: int, names: list[tuple[str, str]]) -> Plain:
-    shown = [{"name": shorten_template(name, _LONGEST_NAME), "link": link} for name, link in names]
-    return {"title": title, "n": n, "names": shown, "n_more": n - len(shown)}
+def _news_item(title: str, n: int, names: list[tuple[str, str]]) -> Iterator[Plain]:
+    shown = [
+        {"name": shorten_template(name, _LONGEST_NAME), "link": link}
+        for name, link in names[:N_NAMED]
+    ]
+    if n:
+        yield {"title": title, "n": n, "names": shown, "n_more": n - len(shown)}
 
 
 N_ACTIONS = 3
@@ -178,16 +183,15 @@ N_EXAMPLES = 2
 _ID_LENGTH = 8
 _EXAMPLE = ("source", "entity_type", "entity_id")
 _LONGEST_ACTION_NAME = 84
+_OF_SETTING = ("name", "recommended", "today")
 _FIRST, _STUCK, _ENDED, _HARD, _OPEN, _SETTING = range(6)
 
 
 def unassigned(actions: Sequence[Plain]) -> str | None:
     """Which actions are nobody's; None without any."""
     places = [str(place) for place, one in enumerate(actions, 1) if not one["is_owned"]]
-    if not places:
-        return None
     name = "action.unassigned" if len(places) < len(actions) else "action.all_unassigned"
-    return say(name, places=places, n=len(places))
+    return say(name, places=places, n=len(places)) if places else None
 
 
 def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
@@ -208,9 +212,7 @@ def actions_of(summary: Plain, place: str, window: str) -> list[Plain]:
         them; then what is stuck now; then failures by cost; then sessions in trouble; then other
         open work, which always has a place; then thresholds.
     """
-    actions = sorted(
-        _possible_actions(summary, place, window), key=lambda action: int(action["rank"])
-    )
+    actions = sorted(_possible_actions(summary, place, window), key=itemgetter("rank"))
     first, still_open = actions[:N_ACTIONS], [one for one in actions if one["rank"] == _OPEN]
     if still_open and still_open[0] not in first:
         return [*first[:-1], still_open[0]]
@@ -242,12 +244,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
         if row["verdict"] == "change":
             yield _action(
                 _SETTING,
-                say(
-                    "action.setting",
-                    name=row["name"],
-                    recommended=row["recommended"],
-                    today=row["today"],
-                ),
+                say("action.setting", **{name: row[name] for name in _OF_SETTING}),
                 # The first sentence, after the values that stand in the line above.
                 row["in_words"].partition(". ")[0].partition(": ")[2],
                 command("thresholds", place, "--settings toml"),
@@ -260,21 +257,19 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     items = open_work.get("items", ())
     if not items:
         return
-    first, n_old = items[0], open_work["n_runs_old"]
-    n, is_left = open_work["n_runs"], n_old and open_work["n_runs"] > 1
+    first, n, n_old = items[0], open_work["n_runs"], open_work["n_runs_old"]
     name = f"“{first['name']}”" if first["name"] else first["entity_id"][:_ID_LENGTH]
-    agent, project = first["agent"], first["project"]
-    who = say("action.run_by", agent=agent) if agent else ""
-    who += say("action.run_in", project=project) if project else ""
+    who = say("action.run_by", agent=first["agent"]) if first["agent"] else ""
+    who += say("action.run_in", project=first["project"]) if first["project"] else ""
     what = say("action.open", entity=f"{first['entity_type'].replace('_', ' ')} {name}{who}")
-    if n > 1:
-        what += say("action.open_more", n=n - 1)
+    what += say("action.open_more", n=n - 1) if n > 1 else ""
+    left = say("action.open_old", n=n_old) if n_old and n > 1 else ""
     # One command for all of them, and for nothing else.
     all_open = command("attention", place, "--standing open", window)
     yield _action(
         _OPEN,
         what,
-        f"{first['when']}. {_hint(first)}" + (say("action.open_old", n=n_old) if is_left else ""),
+        f"{first['when']}. {_hint(first)}{left}",
         show_command(first, place) if n == 1 else all_open,
         "#attention",
         examples=items,
@@ -308,8 +303,7 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
 
 
 def _first_sign(session: Plain) -> str:
-    why: str = session["why"]
-    return why.partition("; ")[0]
+    return str(session["why"]).partition("; ")[0]
 
 
 HARD = {"stuck": "got stuck", "given_up": "gave up", "struggled": "struggled"}
@@ -355,9 +349,8 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
     owner, ticket = cluster["owner"], cluster["ticket"]
     owned = "action.owner_again" if cluster["is_back"] else "action.owner"
     # As what explains the window: an incident may be in several faults.
-    n_runs = counted["n_runs"]
-    of = count(n_runs, "run") if n_runs else count(counted["n_incidents"], "incident")
-    lost_in = f"{of}{cost}"
+    noun, n = ("run", "n_runs") if counted["n_runs"] else ("incident", "n_incidents")
+    lost_in = f"{count(counted[n], noun)}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(
@@ -439,24 +432,20 @@ def coverage_of(
         data is not.
     """
     failed = losses.filter(pl.col("code") == "archive.not_collected")["source"].n_unique()
-    old = [] if outdated is None else _since(_last(outdated))
+    old = (
+        []
+        if outdated is None
+        else _since(outdated[["source", "last_at"]].sort("last_at", "source"))
+    )
     if sources.height + failed < 2:
         return None
-    n_unchanged = int(sources["is_unchanged"].sum())
     stale_sources = _since(stale(sources))
-    return {
-        "n_read": sources.height,
-        "n_unchanged": n_unchanged,
-        "n_failed": failed,
-        "n_stale": len(stale_sources),
-        "stale": stale_sources,
-        "outdated": old,
-        "in_words": _coverage_sentence(sources.height, n_unchanged, failed, stale_sources, old),
+    covered = {
+        **{"n_read": sources.height, "n_unchanged": int(sources["is_unchanged"].sum())},
+        **{"n_failed": failed, "n_stale": len(stale_sources)},
+        **{"stale": stale_sources, "outdated": old},
     }
-
-
-def _last(sources: pl.DataFrame) -> pl.DataFrame:
-    return sources[["source", "last_at"]].sort("last_at", "source")
+    return {**covered, "in_words": _coverage_sentence(covered)}
 
 
 def _since(moments: pl.DataFrame) -> list[Plain]:
@@ -466,13 +455,12 @@ def _since(moments: pl.DataFrame) -> list[Plain]:
     ]
 
 
-def _coverage_sentence(
-    n_read: int, n_unchanged: int, n_failed: int, stale: list[Plain], old: list[Plain]
-) -> str:
+def _coverage_sentence(covered: Plain) -> str:
+    n_read, stale, old = covered["n_read"], covered["stale"], covered["outdated"]
     parts = [say("coverage.read", n=n_read)]
-    if n_unchanged:
+    if n_unchanged := covered["n_unchanged"]:
         parts[0] += say("coverage.unchanged", n=n_unchanged)
-    if n_failed:
+    if n_failed := covered["n_failed"]:
         parts.append(say("coverage.failed", n=n_failed))
     if stale:
         parts.append(say("coverage.stale", n=len(stale), sources=_named(stale)))
@@ -528,10 +516,10 @@ def checked_kinds(kinds: Iterable[str]) -> list[str]:
 def _new_failures(summary: Plain) -> Iterator[str]:
     clusters = _unexpected(summary)
     new = [cluster for cluster in clusters if cluster["state"] == "new"]
-    reappeared = [cluster for cluster in clusters if cluster["is_back"]]
-    for name, group in (("alert.new", new), ("alert.reappeared", reappeared)):
-        if group:
-            yield say(name, n=len(group), name=group[0]["name"])
+    if new:
+        yield say("alert.new", n=len(new), name=new[0]["name"])
+    if back := [cluster for cluster in clusters if cluster["is_back"]]:
+        yield say("alert.reappeared", n=len(back), name=back[0]["name"])
 
 
 def _regressions(summary: Plain) -> Iterator[str]:

@@ -80,16 +80,6 @@ def write_ledger(material: Material) -> list[str]:
     return shown.select(pl.concat_str(columns, separator=" ").sort()).to_series().to_list()
 
 
-def ledger_of(material: Material) -> tuple[dict[str, Line], dict[str, str]]:
-    """The lines of a ledger by run, and the id of each run.
-
-    Includes runs that rates exclude, and runs that were still open when the window ended.
-    """
-    lines = _lines(material)
-    ledger = {row[0]: Line(*row) for row in lines.select(FIELDS).iter_rows()}
-    return ledger, dict(lines.select("run", "entity_id").iter_rows())
-
-
 def _lines(material: Material) -> pl.DataFrame:
     """`FIELDS` of every run, and its ``entity_id``."""
     labels = material.facts.sources["source"].to_list()
@@ -105,7 +95,8 @@ def _lines(material: Material) -> pl.DataFrame:
         duplicate=pl.int_range(pl.len()).over("system", "entity_id"),
     )
     incidents = material.failed.select(*ENTITY_KEY, "incident_id").unique(ENTITY_KEY)
-    cause = pl.format("{}|{}", "place", "cause")
+    cause, is_alone = pl.format("{}|{}", "place", "cause"), pl.col("incident_id").is_null()
+    first_cause = cause.min().over("incident_id")
     system, identity = (pl.col(name).fill_null("None") for name in ("system", "entity_id"))
     facts = [pl.col(name).cast(pl.String).fill_null(NOTHING) for name in _FACTS]
     return (
@@ -118,12 +109,7 @@ def _lines(material: Material) -> pl.DataFrame:
             began=began.dt.epoch("s"),
             placed=pl.col("placed_at").dt.epoch("s"),
             is_in_trouble=pl.col("severity").is_in(list(TROUBLE)).fill_null(value=False),
-            incident=_digests(
-                pl.when(pl.col("incident_id").is_null())
-                .then(cause)
-                .otherwise(cause.min().over("incident_id")),
-                12,
-            ),
+            incident=_digests(pl.when(is_alone).then(cause).otherwise(first_cause), 12),
             facts=_digests(pl.concat_str(facts, separator="|"), 8),
         )
         .collect()
@@ -139,38 +125,25 @@ def _runs(material: Material) -> pl.LazyFrame:
     later = material.ever.lazy().filter(is_session, ended_later, ~is_future)
     is_left_out = pl.col("left_out").is_not_null()
     later_ending = pl.when(is_left_out).then(pl.lit("left_out")).otherwise(pl.lit(LATER))
-    return pl.concat(
-        [
-            material.rows.lazy().filter(is_session).with_columns(ending=_ending()),
-            later.with_columns(ending=later_ending),
-        ]
-    )
-
-
-def _ending() -> pl.Expr:
-    return first_word(
+    ending = first_word(
         "other",
-        left_out=pl.col("left_out").is_not_null(),
+        left_out=is_left_out,
         open="is_open",
         good=ended_well(),
         timed_out=is_failure() & (pl.col("outcome") == "timed_out"),
         failed=is_failure(),
     )
+    here = material.rows.lazy().filter(is_session).with_columns(ending=ending)
+    return pl.concat([here, later.with_columns(ending=later_ending)])
 
 
 def _digests(texts: pl.Expr, length: int) -> pl.Expr:
     """Digests of texts, in a Python loop: polars has no hash that is stable across versions."""
 
-    def digest_each(column: pl.Series) -> pl.Series:
-        digests = [
-            None
-            if text is None
-            else hashlib.blake2b(text.encode(), digest_size=length // 2).hexdigest()
-            for text in column.to_list()
-        ]
-        return pl.Series(column.name, digests, dtype=pl.String)
+    def digest(text: str) -> str:
+        return hashlib.blake2b(text.encode(), digest_size=length // 2).hexdigest()
 
-    return texts.map_batches(digest_each, return_dtype=pl.String)
+    return texts.map_elements(digest, return_dtype=pl.String)
 
 
 def read_ledger(lines: object) -> dict[str, Line]:
@@ -199,16 +172,9 @@ def read_ledger(lines: object) -> dict[str, Line]:
 
 def _line(text: str) -> Line:
     run, source, began, placed, ending, trouble, cause, facts = text.split(" ")
-    return Line(
-        run,
-        int(source),
-        None if began == NOTHING else int(began),
-        None if placed == NOTHING else int(placed),
-        ending,
-        trouble == "1",
-        None if cause == NOTHING else cause,
-        facts,
-    )
+    began_s, placed_s = (None if at == NOTHING else int(at) for at in (began, placed))
+    incident = None if cause == NOTHING else cause
+    return Line(run, int(source), began_s, placed_s, ending, trouble == "1", incident, facts)
 
 
 def is_within(line: Line, since: datetime, until: datetime) -> bool:
@@ -219,6 +185,7 @@ def is_within(line: Line, since: datetime, until: datetime) -> bool:
     return line.placed is not None and begin <= line.placed < end
 
 
+_HINT = "stateanalytics report state.db --json writes week.json next to week.html"
 Ledger = dict[str, Line]
 
 CAUSES = (
@@ -264,19 +231,19 @@ class Side(NamedTuple):
         except (KeyError, TypeError, ValueError) as error:
             raise ArgumentError(
                 f"The JSON of a report lacks {error!s:.60}.",
-                "stateanalytics report state.db --json writes week.json next to week.html",
+                _HINT,
             ) from None
 
     @classmethod
     def of_material(cls, material: Material) -> tuple[Side, dict[str, str]]:
         """The side of a report that is being made, and the ids of its runs."""
-        ledger, ids = ledger_of(material)
-        facts, window = material.facts, material.window
+        lines, facts, window = _lines(material), material.facts, material.window
+        ledger = {row[0]: Line(*row) for row in lines.select(FIELDS).iter_rows()}
         sources = tuple(facts.sources["source"])
         side = cls(
             ledger, sources, window.since, window.until, facts.as_of, material.policy.version
         )
-        return side, ids
+        return side, dict(lines.select("run", "entity_id").iter_rows())
 
     def has_input_of(self, line: Line, other: Side) -> bool:
         """Whether the other report has the input of a run, by name or by shared runs."""
@@ -292,16 +259,17 @@ class Side(NamedTuple):
 def cause_of(run: str, before: Side, after: Side) -> str | None:
     """The cause of a change of a run between two reports; None where nothing changed."""
     was, now = before.ledger.get(run), after.ledger.get(run)
-    if was is None or now is None:
-        return _departure(was, before, after) if was else _arrival(now, before, after)
+    if now is None:
+        return _departure(was, before, after) if was else None
+    if was is None:
+        return _arrival(now, before, after)
     if _counted_as(was) == _counted_as(now):
         return None
     if LATER in (was.ending, now.ending) and not is_open(was) and before.until != after.until:
         return "another window"
     if was.facts == now.facts:
-        if _counted_as(was)[:-1] == _counted_as(now)[:-1]:
-            return "another grouping"
-        return _other_rules(was, before, after)
+        is_regrouped = _counted_as(was)[:-1] == _counted_as(now)[:-1]
+        return "another grouping" if is_regrouped else _other_rules(was, before, after)
     is_closed = is_open(was) and (has_ended(now) or now.ending == LATER)
     return "closed censoring" if is_closed else "changed rows"
 
@@ -316,25 +284,19 @@ def _other_rules(was: Line, before: Side, after: Side) -> str:
     return "another policy or as-of" if has_policy else "changed rows"
 
 
-def _arrival(now: Line | None, before: Side, after: Side) -> str | None:
-    if now is None:
-        return None
+def _arrival(now: Line, before: Side, after: Side) -> str:
     if not after.has_input_of(now, before):
         return "another input"
     if now.began is not None and now.began > before.as_of.timestamp():
         return "new rows"
-    if not is_within(now, before.since, before.until):
-        return "another window"
-    return "late rows"
+    return "late rows" if is_within(now, before.since, before.until) else "another window"
 
 
 def _departure(was: Line, before: Side, after: Side) -> str:
     if not before.has_input_of(was, after):
         return "another input"
     # Open work may have ended outside of the window; the ledger does not record where.
-    if not is_within(was, after.since, after.until):
-        return "another window"
-    return "removed rows"
+    return "removed rows" if is_within(was, after.since, after.until) else "another window"
 
 
 def _counted_as(line: Line) -> tuple[str, bool, str | None]:
@@ -359,8 +321,6 @@ def is_counted(line: Line | None) -> bool:
 
 MAX_REPORT_BYTES = 512_000_000
 _NUMBERS = ("runs", "completed", "timed_out", "unresolved", "incidents")
-_HINT = "stateanalytics report state.db --json writes week.json next to week.html"
-_HINT_AFTER_PATH = f"; {_HINT}"
 
 
 def diff(last: Any, this: Any) -> pl.DataFrame:
@@ -425,12 +385,12 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
         for cause, change in _changes(name, by_cause, before, after):
             # Where a ledger does not reproduce its own headline, the difference is unexplained.
             of = None if value.of is None or change.of is None else value.of + change.of
-            changed = _Number(value.n + change.n, of)
+            changed = _Number(value.n + change.n, of, last.title)
             runs = sorted(ids.get(run, run) for run in change.runs)
             if runs or (changed.n, changed.of) != (value.n, value.of):
-                rows.append({**_step(name, cause, runs, value, changed), "title": last.title})
+                rows.append(_step(name, cause, runs, value, changed))
             value = changed
-        rows.append({**_step(name, "unexplained", None, value, last), "title": last.title})
+        rows.append(_step(name, "unexplained", None, value, last))
     return DIFF.conform(pl.DataFrame(rows, schema=DIFF.dtypes))
 
 
@@ -517,9 +477,7 @@ _COUNTS: Mapping[str, Callable[[Ledger], _Number]] = {
 def _stated(summary: Mapping[str, Any], name: str) -> _Number:
     """A number as the report shows it."""
     try:
-        number = next(
-            candidate for candidate in summary["headline"]["numbers"] if candidate["name"] == name
-        )
+        number = next(one for one in summary["headline"]["numbers"] if one["name"] == name)
         return _Number(int(number["n"]), number["of"], str(number["title"]))
     except (KeyError, TypeError, ValueError, StopIteration):
         raise ArgumentError(f"The JSON of a report has no number {name!r}.", _HINT) from None
@@ -528,7 +486,7 @@ def _stated(summary: Mapping[str, Any], name: str) -> _Number:
 def _late_ids(summary: Mapping[str, Any]) -> dict[str, str]:
     """Ids of the late runs, by digest."""
     late = summary.get("late")
-    rows = late.get("rows", ()) if isinstance(late, Mapping) else ()
+    rows = late.get("rows") if isinstance(late, Mapping) else None
     return {
         str(row["run"]): str(row["entity_id"])
         for row in (rows if isinstance(rows, list) else ())
@@ -539,14 +497,10 @@ def _late_ids(summary: Mapping[str, Any]) -> dict[str, str]:
 def _step(name: str, cause: str, runs: list[str] | None, before: _Number, after: _Number) -> Plain:
     has_both = before.value is not None and after.value is not None
     return {
-        "number": name,
-        "cause": cause,
+        **{"number": name, "title": after.title, "cause": cause, "runs": runs},
         "n_runs": None if runs is None else len(runs),
-        "runs": runs,
-        "n_before": before.n,
-        "n_after": after.n,
-        "of_before": before.of,
-        "of_after": after.of,
+        **{"n_before": before.n, "n_after": after.n},
+        **{"of_before": before.of, "of_after": after.of},
         "before": before.value,
         "after": after.value,
         "change": after.value - before.value if has_both else None,  # type: ignore[operator]
@@ -574,10 +528,9 @@ def _from_file(path: Path) -> Any:
         octets, _ = read_octets(path, MAX_REPORT_BYTES)
         return json.loads(octets.decode("utf-8"))
     except FileNotFoundError:
-        raise unreadable("report", path, None, _HINT_AFTER_PATH, kind=SourceNotFoundError) from None
+        raise unreadable("report", path, None, f"; {_HINT}", kind=SourceNotFoundError) from None
     except (ValueError, RecursionError):
-        raise ArgumentError(
-            f"{str(path)!r} should be the JSON of a report, but is not JSON.", _HINT
-        ) from None
+        problem = f"{str(path)!r} should be the JSON of a report, but is not JSON."
+        raise ArgumentError(problem, _HINT) from None
     except OSError as error:
-        raise unreadable("report", path, error.strerror or str(error), _HINT_AFTER_PATH) from None
+        raise unreadable("report", path, error.strerror or str(error), f"; {_HINT}") from None

@@ -124,10 +124,9 @@ class Material:
         window: Window,
         policy: Policy,
         *,
-        ledger: pl.DataFrame | None = None,
-        prices: pl.DataFrame | None = None,
         by: Sequence[str] = (),
         own: Mapping[str, pl.DataFrame] | None = None,
+        **given: Any,
     ) -> Material:
         """Derive states and reasons once, and narrow the facts to the window."""
         states, reasons = states_and_reasons(facts, policy=policy)
@@ -135,10 +134,7 @@ class Material:
         for name in by:
             ever = with_group(ever, name, own or {}, 'sa.report(snap, by="project")')
         rows = within(ever, window, as_of=facts.as_of)
-        prices = price_table() if prices is None else prices
-        return cls(
-            facts, states, reasons, window, ever, rows, policy, ledger=ledger, prices=prices, by=by
-        )
+        return cls(facts, states, reasons, window, ever, rows, policy, by=by, **given)
 
     def over(self, window: Window) -> Material:
         """The facts over another window, open runs as they stood equally long after its end."""

@@ -81,12 +81,10 @@ def session_page(
     is_entity = pl.all_horizontal(pl.col(name) == entity[name] for name in schema.ENTITY_KEY)
     state = states.filter(is_entity).row(0, named=True)
     why = reasons.filter(is_entity).sort("order")
-    bodies = n_texts is None
-    note = "" if n_texts == 0 else note_on_texts(whole, entity, timeline, bodies=bodies)
+    note = "" if n_texts == 0 else note_on_texts(whole, entity, timeline, bodies=n_texts is None)
     plain = {
         "name": entity["name"] or entity["entity_id"],
-        "entity_type": entity["entity_type"],
-        "entity_id": entity["entity_id"],
+        **{name: entity[name] for name in ("entity_type", "entity_id")},
         "as_of": minute_of(facts.as_of),
         "finding": _finding(entity, state, facts.as_of),
         "pill": pill_of(state),
@@ -165,7 +163,8 @@ class SessionPage:
         page = self.summary
         lines = [f"{_called(page)}: {page['finding']}"]
         lines += [f"  {row['at'] or '?':24}  {row['words']}" for row in page["rows"]]
-        lines += [f"  and {_left(page)} more"] if _left(page) else []
+        n_left = page["n_rows"] - len(page["rows"])
+        lines += [f"  and {n_left} more"] if n_left else []
         return "\n".join([*lines, *_notes(page)])
 
     def _repr_html_(self) -> str:
@@ -175,11 +174,10 @@ class SessionPage:
             f"<td{CELL}>{html.escape(row['words'])}</td></tr>"
             for row in page["rows"]
         )
-        head = _called(page)
+        notes = "".join(f"<p>{html.escape(line)}</p>" for line in _notes(page))
         return as_written(
-            f"<p><strong>{html.escape(head)}.</strong> {html.escape(page['finding'])}</p>"
-            f"<table>{cells}</table>"
-            + "".join(f"<p>{html.escape(line)}</p>" for line in _notes(page))
+            f"<p><strong>{html.escape(_called(page))}.</strong> {html.escape(page['finding'])}</p>"
+            f"<table>{cells}</table>{notes}"
         )
 
 
@@ -196,39 +194,33 @@ def _called(page: Plain) -> str:
     return what if page["name"] == page["entity_id"] else f"{what} ({page['entity_id']})"
 
 
-def _left(page: Plain) -> int:
-    return int(page["n_rows"]) - len(page["rows"])
-
-
 def _finding(entity: dict[str, Any], state: dict[str, Any], as_of: datetime) -> str:
     """The state, its duration and its reason, in a sentence."""
     began, ended = entity["started_at"], entity["ended_at"]
     lasted = ((ended or as_of) - began).total_seconds() if began else None
-    state_name = state["display"] or state["lifecycle"] or "unknown"
     name = "session.after" if ended else "session.open_for"
-    duration = "" if lasted is None else say(name, seconds=lasted)
     why = entity["reason_message"] or entity["reason_code"]
-    reason = say("session.reason", text=why) if why else ""
-    return say("session.finding", state=state_name, duration=duration, reason=reason)
+    return say(
+        "session.finding",
+        state=state["display"] or state["lifecycle"] or "unknown",
+        duration="" if lasted is None else say(name, seconds=lasted),
+        reason=say("session.reason", text=why) if why else "",
+    )
 
 
 def _facts(entity: dict[str, Any]) -> list[Plain]:
-    facts = [{"label": label, "value": entity[name]} for name, label in _FACTS.items()]
-    limit_s, cost = entity["timeout_s"], entity["cost_usd"]
-    elapsed_s = entity["timeout_elapsed_s"]
+    facts = {label: entity[name] for name, label in _FACTS.items()}
+    limit_s, elapsed_s = entity["timeout_s"], entity["timeout_elapsed_s"]
     if None not in (limit_s, elapsed_s):
-        after = f"after {elapsed_s:,g} s (configured timeout: {limit_s:,g} s)"
-        facts.append({"label": "Timed out", "value": after})
+        facts["Timed out"] = f"after {elapsed_s:,g} s (configured timeout: {limit_s:,g} s)"
+    if limit_s is not None:
+        facts["Time limit"] = how_long(limit_s)
+    if entity["cost_usd"] is not None:
+        facts["Cost"] = f"{entity['cost_usd']:,.2f} USD"
     tokens = [entity["n_input_tokens"], entity["n_output_tokens"]]
-    facts += [
-        {"label": "Time limit", "value": None if limit_s is None else how_long(limit_s)},
-        {"label": "Cost", "value": None if cost is None else f"{cost:,.2f} USD"},
-        {
-            "label": "Tokens read, written",
-            "value": None if None in tokens else f"{tokens[0]:,}, {tokens[1]:,}",
-        },
-    ]
-    return [fact for fact in facts if fact["value"] is not None]
+    if None not in tokens:
+        facts["Tokens read, written"] = f"{tokens[0]:,}, {tokens[1]:,}"
+    return [{"label": name, "value": value} for name, value in facts.items() if value is not None]
 
 
 def _similar(
@@ -243,8 +235,7 @@ def _similar(
     own = failed.filter(is_entity)
     cluster = own["cluster_id"][0]
     others = failed.filter(pl.col("cluster_id") == cluster, ~is_entity)
-    runs = spells(facts, rows=rows)
-    resumed = runs.join(others, on=schema.ENTITY_KEY, how="semi")
+    resumed = spells(facts, rows=rows).join(others, on=schema.ENTITY_KEY, how="semi")
     works = resumed.group_by(schema.ENTITY_KEY).agg(
         is_resumed=pl.len() > 1, ended_well=pl.col("ending").last().is_in(list(GOOD_ENDS))
     )

@@ -57,9 +57,8 @@ def story_of(
         )
         parts = plain_rows(explain(now, before, material.failed_ever, n=N_PARTS))
         if any(map(_is_clear, parts)) and round(100 * sum(part["change"] for part in parts)):
-            before_it = say(
-                "story.all_before" if completed.get("limits") else "story.window_before"
-            )
+            has_limits = completed.get("limits")
+            before_it = say("story.all_before" if has_limits else "story.window_before")
             since = windows[0].since.astimezone(zone_of(material.zone))
             explained = _explained(parts, since, before_it) + _changed(windows[0], material)
     return {
@@ -120,10 +119,11 @@ def _explained(parts: list[Plain], since: datetime, before: str) -> str:
     named = [part for part in parts if part["part"] != REST]
     # What is shown adds up, too.
     rest = round(100 * total) - sum(round(100 * part["change"]) for part in named)
+    shown = [*map(_part, named)]
     if rest and len(named) < len(parts):
-        shown = [*map(_part, named), say("story.rest", change=_signed(rest / 100))]
+        shown.append(say("story.rest", change=_signed(rest / 100)))
     else:
-        shown, total = [*map(_part, named)], total - rest / 100
+        total -= rest / 100
     return say(
         "story.explained",
         n=abs(round(100 * total)),
@@ -133,13 +133,10 @@ def _explained(parts: list[Plain], since: datetime, before: str) -> str:
 
 
 def _part(part: Plain) -> str:
-    where = say("story.where", **_given(part, "dimension", "value")) if part["value"] else ""
+    given = {"dimension": part["dimension"], "value": part["value"]}
+    where = say("story.where", **given) if part["value"] else ""
     change = _signed(part["change"])
     return say("story.part", title=_short(part["title"]), where=where, change=change)
-
-
-def _given(part: Plain, *names: str) -> Plain:
-    return {name: part[name] for name in names}
 
 
 def _cost(now: Plain, before: Plain | None) -> str | None:

@@ -102,21 +102,15 @@ def summarize(
         "coverage": coverage_of(facts.sources, losses, material.outdated),
         **summaries,
     }
-    cost = before.cost if before else None
-    story = story_of(summaries[HEADLINE], material, earlier, cost)
+    story = story_of(summaries[HEADLINE], material, earlier, before.cost if before else None)
     raw |= front_of(raw, before.lost if before else None, story)
     raw |= {"place": place_of(facts), "arguments": material.arguments}
     actions = actions_of(raw, raw["place"], material.arguments)
     raw["actions"] = with_evidence(actions, material, raw["place"])
     raw["unassigned"] = unassigned(actions)
     raw["runs"] = named_runs({**summaries, "actions": raw["actions"]}, material)
-    cleaned, masked = clean(raw, secrets=redact)
-    return {
-        **cleaned,
-        # Digests, which a mask for secrets must not touch: two reports are compared by them.
-        "ledger": ledger,
-        "redactions": redactions(masked, is_on=redact),
-    }
+    # Digests, which a mask for secrets must not touch: two reports are compared by them.
+    return {**_cleaned(raw, redact=redact), "ledger": ledger}
 
 
 def _parts(
@@ -200,20 +194,20 @@ def frame_of_report(window: Window, title: str, as_of: datetime) -> Plain:
     }
 
 
-def redactions(masked: Mapping[str, int], *, is_on: bool) -> Plain:
-    """Number of masked secrets by kind."""
+def _cleaned(raw: Plain, *, redact: bool) -> Plain:
+    """The summary, safe to show, with the number of masked secrets by kind."""
+    cleaned, masked = clean(raw, secrets=redact)
     kinds = [{"kind": kind, "n": n} for kind, n in sorted(masked.items())]
-    return {"is_on": is_on, "n": sum(masked.values()), "kinds": kinds}
+    redactions = {"is_on": redact, "n": masked.total(), "kinds": kinds}
+    return {**cleaned, "redactions": redactions}
 
 
 def title_of(window: Window) -> str:
     """The default title of a report."""
-    return "Weekly report" if window.until - window.since == WEEK else f"Report on {_days(window)}"
-
-
-def _days(window: Window) -> str:
+    if window.until - window.since == WEEK:
+        return "Weekly report"
     days = round(window.days, 1)
-    return "1 day" if days == 1 else f"{days:,g} days"
+    return f"Report on {'1 day' if days == 1 else f'{days:,g} days'}"
 
 
 N_WEEKS, N_CODES = 12, 20
@@ -251,8 +245,7 @@ def summarize_sums(
         # Weekly counts hold less than the section on failures shows.
         "codes": raw.pop("failures", None),
     }
-    cleaned, masked = clean(raw, secrets=redact)
-    return {**cleaned, "redactions": redactions(masked, is_on=redact)}
+    return _cleaned(raw, redact=redact)
 
 
 def _week_of(counts: Summary, window: object) -> Window:
@@ -273,12 +266,11 @@ def _week_name(week: Window) -> str:
 
 def _rows_of_week(counts: Summary, week: Window) -> pl.DataFrame:
     """The entities of a week, one row each, as of `population.within`."""
-    is_open, ended = pl.col("is_open"), pl.col("week")
-    has_begun = (pl.col("began_week") <= _week_name(week)).fill_null(value=True)
-    is_future = (pl.col("left_out") == "future").fill_null(value=False)
-    is_in = (is_open & has_begun) | (~is_open & (ended == _week_name(week)).fill_null(value=True))
+    is_open, name = pl.col("is_open"), _week_name(week)
+    has_begun = (pl.col("began_week") <= name).fill_null(value=True)
+    is_in = (is_open & has_begun) | (~is_open & (pl.col("week") == name).fill_null(value=True))
     if week.until > counts.as_of:
-        is_in |= is_future
+        is_in |= (pl.col("left_out") == "future").fill_null(value=False)
     return repeated(counts.states.filter(is_in))
 
 
@@ -292,7 +284,7 @@ def _codes_from_counts(counts: Summary, week: Window) -> Plain:
     """Failures by reason code, each with its most common stored message."""
     codes = counts.codes.filter(pl.col("week") == _week_name(week))
     texts = counts.failures().drop_nulls("template").unique("code", keep="first")
-    n_causes, n_rows = int(codes["n_causes"].sum()), int(codes["n_rows"].sum())
+    n_causes, n_rows = (int(codes[name].sum()) for name in ("n_causes", "n_rows"))
     by_code = (
         codes.group_by("code")
         .agg(pl.col(pl.Int64).sum())
@@ -329,21 +321,21 @@ def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
     def n_until(rows: pl.DataFrame, column: str, name: str) -> int:
         return int(rows.filter(pl.col(column) <= name)["n"].sum())
 
-    weeks = pl.DataFrame(
+    names = [iso_week(moment) for moment in moments]
+    n_open = [
+        n_until(began, "began_week", name) - n_until(ended, "ended_week", name) for name in names
+    ]
+    steps = pl.DataFrame(
         {
-            "week": [iso_week(moment) for moment in moments],
+            "week": names,
             "from_at": pl.Series(moments, dtype=MOMENT),
             "is_part": [moment + WEEK > counts.as_of + TICK for moment in moments],
+            "n_open": pl.Series(n_open, dtype=pl.Int64),
         }
     )
-    n_open = [
-        n_until(began, "began_week", name) - n_until(ended, "ended_week", name)
-        for name in weeks["week"]
-    ]
-    steps = weeks.with_columns(n_open=pl.Series(n_open, dtype=pl.Int64))
     ends = (
         runs.filter(~pl.col("is_open"))
-        .join(weeks.select("week", "from_at"), on="week")
+        .join(steps.select("week", "from_at"), on="week")
         .group_by("from_at", ending=pl.col("outcome").cast(pl.String))
         .agg(n=pl.col("n").sum(), n_failed=pl.col("n").filter("has_failed").sum())
     )
@@ -373,15 +365,13 @@ COUNTED: Mapping[str, Callable[[Summary, Window], Plain]] = {
 
 
 def _sums(counts: Summary, others: list[str]) -> Plain:
-    n = int(counts.states["n"].sum())
     names = [name.replace("_", " ") for name in others]
-    return {
-        "finding": say(
-            "sums.finding",
-            n=counts.sources.height,
-            n_entities=n,
-            at=minute_of(counts.as_of),
-            policy=counts.policy,
-        ),
-        "not_told": say("sums.not_included", sections=names) if others else "",
-    }
+    finding = say(
+        "sums.finding",
+        n=counts.sources.height,
+        n_entities=int(counts.states["n"].sum()),
+        at=minute_of(counts.as_of),
+        policy=counts.policy,
+    )
+    not_told = say("sums.not_included", sections=names) if others else ""
+    return {"finding": finding, "not_told": not_told}

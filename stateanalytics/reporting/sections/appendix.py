@@ -39,11 +39,9 @@ def summarize_appendix(material: Material) -> Plain:
             "version": policy.version,
             "cascade": [
                 {
-                    "number": rule.number,
                     "axis": rule.axis or "anything else",
                     "words": ", ".join(rule.words),
-                    "severity": rule.severity,
-                    "tone": rule.tone,
+                    **{name: getattr(rule, name) for name in ("number", "severity", "tone")},
                 }
                 for rule in policy.severity_rules
             ],
@@ -68,11 +66,8 @@ _LIMITS = {
 
 def _thresholds(material: Material) -> list[Plain]:
     policy = material.policy
-    silences = [
-        (f"stalled: silent for longer than, {kind}", seconds)
-        for kind, seconds in policy.stalled_after_s
-    ]
-    others = [
+    limits = [
+        *((f"stalled: silent for longer than, {kind}", s) for kind, s in policy.stalled_after_s),
         ("stalled: silent for longer than, any other kind", policy.stalled_after_default_s),
         ("idle: silent for longer than", policy.idle_after_s),
         ("play without a session stalled: silent for at least", policy.play_stalled_after_s),
@@ -87,8 +82,7 @@ def _thresholds(material: Material) -> list[Plain]:
         ),
     ]
     return [
-        {"name": name, "seconds": seconds, "shown": how_long(seconds)}
-        for name, seconds in (*silences, *others)
+        {"name": name, "seconds": seconds, "shown": how_long(seconds)} for name, seconds in limits
     ]
 
 
@@ -110,20 +104,19 @@ def queries(window: Window, sources: pl.DataFrame) -> list[Plain]:
         (COUNTED[0], *(f"AND {condition}" for condition in (*COUNTED[1:], *others)))
         for others in (is_ended, is_open)
     )
+    of_runs = "entity_type = 'session' AND"
     good = ", ".join(f"'{word}'" for word in GOOD_ENDS)
     lines_of = {
-        "How runs ended": _select(
-            "outcome, count(*) AS n", ("entity_type = 'session' AND", *ended), "n DESC, outcome"
-        ),
+        "How runs ended": _select("outcome, count(*) AS n", (of_runs, *ended), "n DESC, outcome"),
         "Completed and timed out, of the runs that ended": _select(
             f"count(*) FILTER (outcome IN ({good})) AS n_completed, "
             "count(*) FILTER (outcome = 'timed_out') AS n_timed_out, count(*) AS n_ended",
-            ("entity_type = 'session' AND", *ended),
+            (of_runs, *ended),
         ),
         "Open runs, and those that need attention": _select(
             "count(*) FILTER (severity IN ('critical', 'warning')) AS n_unresolved, "
             "count(*) AS n_open",
-            ("entity_type = 'session' AND", *still_open),
+            (of_runs, *still_open),
         ),
         "Failures by reason code": [
             "SELECT code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions,",

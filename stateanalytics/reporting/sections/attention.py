@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
@@ -17,6 +18,7 @@ from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
 from stateanalytics.state.definitions import TROUBLE
+from stateanalytics.state.reasons import REGISTRY
 
 N_SHOWN = 10
 N_BLOCKED_SHOWN = 5
@@ -34,14 +36,10 @@ def summarize_attention(material: Material) -> Plain:
     listed_items = _listed(rows, material)
     items = listed_items.filter(pl.col("disposition") == OPEN)
     span_s = (material.window.until - material.window.since).total_seconds()
-    plan = _things(items, old_s=span_s).lazy()
+    every = _things(items, old_s=span_s).lazy()
+    plan, is_open = every.filter(~_IS_STOPPED), pl.col("is_open")
     things, stopped, still_open, over = collected_each(
-        [
-            plan.filter(~_IS_STOPPED),
-            plan.filter(standing="stopped"),
-            plan.filter(~_IS_STOPPED, "is_open"),
-            plan.filter(~_IS_STOPPED, ~pl.col("is_open")),
-        ]
+        [plan, every.filter(_IS_STOPPED), plan.filter(is_open), plan.filter(~is_open)]
     )
     by_type = _by_type(rows[["entity_type", "severity"]])
     in_disposition = tally(listed_items, "disposition")
@@ -64,9 +62,7 @@ def summarize_attention(material: Material) -> Plain:
             if (n := in_disposition.get(name))
         ],
         "blocked": _blocked(rows, material),
-        "n_legacy": material.rows.filter(
-            pl.col("left_out") == "legacy", ~pl.col("is_mirror")
-        ).height,
+        "n_legacy": material.rows.filter(~pl.col("is_mirror"), left_out="legacy").height,
     }
 
 
@@ -108,14 +104,10 @@ def _by_type(rows: pl.DataFrame) -> list[Plain]:
     """Counts by severity for each type: known types in their order, then others by name."""
     order = {name: place for place, name in enumerate(TYPE_ORDER)}
     counts = {(row[0], row[1]): row[2] for row in rows.group_by(rows.columns).len().iter_rows()}
-    types = tally(rows, "entity_type")
+    types = tally(rows, "entity_type").items()
     return [
-        {
-            "entity_type": name,
-            "n": n,
-            **{severity: counts.get((name, severity), 0) for severity in SEVERITIES},
-        }
-        for name, n in sorted(types.items(), key=lambda pair: (order.get(pair[0], 99), pair))
+        {"entity_type": name, "n": n, **{word: counts.get((name, word), 0) for word in SEVERITIES}}
+        for name, n in sorted(types, key=lambda pair: (order.get(pair[0], 99), pair))
     ]
 
 
@@ -166,28 +158,27 @@ def _things(items: pl.DataFrame, *, old_s: float = 0.0) -> pl.DataFrame:
 def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
     """The items of a list for the page; few rows, so one at a time."""
     reasons = material.reasons.lazy().join(rows.lazy(), on=ENTITY_KEY, how="semi")
-    by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for reason in reasons.sort(*ENTITY_KEY, "order").pipe(collected).iter_rows(named=True):
-        by_entity.setdefault(tuple(reason[part] for part in ENTITY_KEY), []).append(reason)
+    in_order = reasons.sort(*ENTITY_KEY, "order").pipe(collected)
+    by_entity = in_order.rows_by_key(ENTITY_KEY, named=True, include_key=True)
     return [
         _item(row, by_entity.get(tuple(row[part] for part in ENTITY_KEY), []))
         for row in rows.iter_rows(named=True)
     ]
 
 
+_KEPT = (
+    *("entity_type", "entity_id", "source", "name", "kind", "project", "agent", "model"),
+    *("severity", "display", "is_open", "n_alike", "n_causes", "age_s", "silence_s"),
+)
+
+
 def _item(row: dict[str, Any], reasons: list[dict[str, Any]]) -> Plain:
-    kept = ("entity_type", "entity_id", "source", "name", "kind", "project", "agent", "model")
     return {
-        **{name: row[name] for name in (*kept, "severity", "display")},
+        **{name: row[name] for name in _KEPT},
         "pill": pill_of(row),
         "reason": _reason(_deciding(row, reasons)),
-        "is_open": row["is_open"],
-        "n_alike": row["n_alike"],
-        "n_causes": row["n_causes"],
         "lost": how_long(row["lost_s"]) if row["n_alike"] > 1 and row["lost_s"] else None,
         "at": iso(row["last_activity_at"] if row["is_open"] else row["placed_at"]),
-        "age_s": row["age_s"],
-        "silence_s": row["silence_s"],
         "when": _when(row),
         "reopened_because": row.get("reopened_because"),
     }
@@ -218,8 +209,6 @@ def _deciding(row: dict[str, Any], reasons: list[dict[str, Any]]) -> dict[str, A
 def _reason(chosen: dict[str, Any] | None) -> Plain | None:
     if chosen is None:
         return None
-    from stateanalytics.state.reasons import REGISTRY
-
     known = REGISTRY.get(chosen["code"]) if chosen["code"] else None
     return {
         **{name: chosen[name] for name in ("code", "message", "claim_status", "confidence")},
@@ -230,15 +219,11 @@ def _reason(chosen: dict[str, Any] | None) -> Plain | None:
 
 def _evidence(text: str | None, message: str | None) -> Iterator[str]:
     """At most three pieces of evidence, without those that repeat the message."""
-    if not text or len(text) > LONGEST_EVIDENCE:
-        return
-    try:
-        references = json.loads(text)
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(references, list):
-        return
-    for reference in references[:3]:
+    references = None
+    if text and len(text) <= LONGEST_EVIDENCE:
+        with suppress(ValueError, RecursionError):
+            references = json.loads(text)
+    for reference in references[:3] if isinstance(references, list) else ():
         if isinstance(reference, dict):
             detail = reference.get("detail") or reference.get("path") or reference.get("id")
             kind = reference.get("kind")

@@ -61,7 +61,6 @@ def _transitions(counts: pl.DataFrame) -> Plain:
     """Counts by entity type (rows) and verdict (columns); only verdicts that occur."""
     occurring = [verdict for verdict in VERDICTS if verdict in counts["verdict"].to_list()]
     by_type = {(row[0], row[1]): row[2] for row in counts.iter_rows()}
-    types = counts["entity_type"].unique().sort().to_list()
     return {
         "columns": [VERDICTS[verdict] for verdict in occurring],
         "rows": [
@@ -69,7 +68,7 @@ def _transitions(counts: pl.DataFrame) -> Plain:
                 "entity_type": entity_type,
                 "counts": [by_type.get((entity_type, verdict), 0) for verdict in occurring],
             }
-            for entity_type in types
+            for entity_type in counts["entity_type"].unique().sort()
         ],
     }
 
@@ -78,12 +77,9 @@ def _finding(contradictions: pl.DataFrame, transitions: pl.DataFrame) -> str:
     n_changes = int(transitions["n"].sum())
     counts = transitions[["verdict", "n"]].iter_rows()
     n_illegal = sum(n for verdict, n in counts if verdict.startswith("illegal"))
-    if n_illegal:
-        changes = say("audit.illegal", n=n_changes, n_illegal=n_illegal)
-    elif n_changes:
-        changes = say("audit.only_valid" if n_changes == 1 else "audit.all_valid", n=n_changes)
-    else:
-        changes = say("audit.no_change")
+    valid = "audit.only_valid" if n_changes == 1 else "audit.all_valid"
+    name = "audit.illegal" if n_illegal else valid if n_changes else "audit.no_change"
+    changes = say(name, n=n_changes, n_illegal=n_illegal)
     if contradictions.is_empty():
         return say("audit.none", changes=changes)
     n_warnings = int((contradictions["severity"] == "warning").sum())

@@ -25,11 +25,8 @@ def summarize_costs(material: Material) -> Plain:
 
     [total] = plain_rows(costs_by())
     age_days = (material.facts.as_of.date() - prices_on).days
-    prices = say(
-        "costs.prices" if age_days >= 0 else "costs.newer_prices",
-        day=prices_on,
-        age=count(abs(age_days), "day"),
-    )
+    name = "costs.prices" if age_days >= 0 else "costs.newer_prices"
+    prices = say(name, day=prices_on, age=count(abs(age_days), "day"))
     return {
         "finding": _finding(total, prices),
         "n_reported": total["reported_n"],
@@ -62,16 +59,12 @@ def _finding(total: Plain, prices: str) -> str:
     n_runs, n_reported, n_estimated = total["n_runs"], total["reported_n"], total["estimated_n"]
     if not n_runs:
         return say("costs.no_run")
-    reported = (
-        say("costs.reported", n=n_reported, n_runs=n_runs, usd=total["reported_usd"])
-        if n_reported
-        else say("costs.none_reported", n_runs=n_runs)
-    )
-    estimated = (
-        say("costs.estimated", n=n_estimated, usd=total["estimated_usd"], prices=prices)
-        if n_estimated
-        else say("costs.none_estimated")
-    )
+    reported, estimated = say("costs.none_reported", n_runs=n_runs), say("costs.none_estimated")
+    if n_reported:
+        reported = say("costs.reported", n=n_reported, n_runs=n_runs, usd=total["reported_usd"])
+    if n_estimated:
+        usd = total["estimated_usd"]
+        estimated = say("costs.estimated", n=n_estimated, usd=usd, prices=prices)
     has_both = n_reported and n_estimated
     together = say("costs.together", usd=total["total_usd"]) if has_both else ""
     return say("costs.finding", reported=reported, estimated=estimated, together=together)

@@ -35,6 +35,7 @@ def summarize_detectors(material: Material) -> Plain:
     verdicts = _verdicts(detections.rows, rules)
     differences = disagreements(detections, detectors=rules)
     flagging = verdicts.filter(pl.col("n_flagged") > 0)
+    drawn = flagging["detector"].head(N_IN_CHART).to_list() if n_open >= FEWEST_DRAWN else []
     return {
         "finding": differences.worst or _all_agree(flagging.height, len(rules), n_open),
         "denominator": say("detectors.counted"),
@@ -45,9 +46,7 @@ def summarize_detectors(material: Material) -> Plain:
         "n_causes": differences.causes.height,
         "said": plain_rows(flagging.head(N_IN_CHART)),
         "n_silent": verdicts.height - flagging.height,
-        "pairs": _pairs(detections, flagging["detector"].head(N_IN_CHART).to_list())
-        if n_open >= FEWEST_DRAWN
-        else [],
+        "pairs": _pairs(detections, drawn),
     }
 
 
@@ -65,13 +64,10 @@ def _open_only(material: Material) -> Facts:
     whole = material.facts
     runs = material.open_runs.lazy()
     run_key = ["source", "system", "entity_id"]
+    keys = {"entities": ENTITY_KEY, "transitions": ENTITY_KEY, "events": run_key}
     kept = {
         name: getattr(whole, name).lazy().join(runs.select(key), on=key, how="semi").collect()
-        for name, key in (
-            ("entities", ENTITY_KEY),
-            ("transitions", ENTITY_KEY),
-            ("events", run_key),
-        )
+        for name, key in keys.items()
     }
     return changed_facts(whole, **kept)
 
@@ -108,19 +104,15 @@ def _pairs(detections: Detections, names: list[str]) -> list[Plain]:
     shown = [name for name in detections.names if name in names]
     if len(shown) < 2:
         return []
-    chosen = replace(
-        detections, **{kind: getattr(detections, kind).select(shown) for kind in ANSWERS}
-    )
-    pairs = agreement(chosen, n_resamples=0).pairs
+    of_shown = {kind: getattr(detections, kind).select(shown) for kind in ANSWERS}
+    pairs = agreement(replace(detections, **of_shown), n_resamples=0).pairs
     return plain_rows(pairs, ["a", "b", "n", "n_both", "n_only_a", "n_only_b", "n_neither"])
 
 
 def _all_agree(n_flagging: int, n_detectors: int, n_open: int) -> str:
     if not n_flagging:
         return say("detectors.none", n=n_detectors, n_open=n_open)
-    if n_flagging == 1:
-        return say("detectors.one")
-    return say("detectors.agree", n=n_flagging)
+    return say("detectors.one" if n_flagging == 1 else "detectors.agree", n=n_flagging)
 
 
 SECTION = Section("detectors", "Detectors", summarize_detectors, place=90, needs=("n_open",))

@@ -88,15 +88,13 @@ def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
     n_cut_off = kept.height - n_ended
     n_slow = int((kept["duration_s"] > slow_after_s).sum())
     types = list(tally(kept, "entity_type"))
-    noun = types[0] if len(types) == 1 and types[0] != RUN else "run"
     name = "durations.slow" if n_slow else "durations.none_slow"
-    slow = say(name, n=n_slow, limit=slow_after_s)
     return say(
         "durations.finding",
-        runs=count(kept.height, noun),
+        runs=count(kept.height, "run" if len(types) != 1 or types == [RUN] else types[0]),
         ended=say("durations.ended" if n_ended else "durations.none_ended", n=n_ended),
         cut_off=say("durations.cut_off", n=n_cut_off) if n_cut_off else "",
-        slow=slow,
+        slow=say(name, n=n_slow, limit=slow_after_s),
     )
 
 
@@ -123,17 +121,23 @@ def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
     limits = _limits_by_kind(material)
     followed = to_completion(kept, instant(min(material.window.until, material.facts.as_of)))
     endings = [ending for ending in ENDINGS if ending in kept["ending"].to_list()]
+    medians = median_times(followed, ["kind"]).select(
+        "kind", "n_units", median_s="value", median_low_s="lower", median_high_s="upper"
+    )
+    never = never_ending(kept, by="kind").select(
+        "kind", never_share="share", never_low="share_low", never_high="share_high"
+    )
     per_kind = collected(
         kept.lazy()
         .group_by("kind")
         .agg(
-            pl.len().alias("n"),
             *((pl.col("ending") == ending).sum().alias(ending) for ending in endings),
+            n=pl.len(),
             shortest_s=pl.col("duration_s").min(),
             longest_s=pl.col("duration_s").max(),
         )
-        .join(_medians(followed).lazy(), on="kind", how="left", nulls_equal=True)
-        .join(_never_ending(kept).lazy(), on="kind", how="left", nulls_equal=True)
+        .join(medians.lazy(), on="kind", how="left", nulls_equal=True)
+        .join(never.lazy(), on="kind", how="left", nulls_equal=True)
         .sort(-pl.col("n").cast(pl.Int64), "kind", nulls_last=True)
     )
     return {
@@ -142,26 +146,16 @@ def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
         "n_kinds": per_kind.height,
         "rows": [
             {
-                **{name: row[name] for name in ("kind", "n", "n_units")},
+                **{name: value for name, value in row.items() if name not in endings},
                 "counts": [row[ending] for ending in endings],
-                **{name: row[name] for name in ("shortest_s", "longest_s")},
                 "range": say("durations.range", low=row["shortest_s"], high=row["longest_s"]),
-                **{name: row[name] for name in ("median_s", "median_low_s", "median_high_s")},
                 "median": _median(row),
                 "limits": limits.get(row["kind"]),
-                **{name: row[name] for name in ("never_share", "never_low", "never_high")},
                 "never": _never(row),
             }
             for row in per_kind.head(N_KINDS_SHOWN).iter_rows(named=True)
         ],
     }
-
-
-def _medians(kept: pl.DataFrame) -> pl.DataFrame:
-    """The time by which half of the runs of each kind had completed."""
-    return median_times(kept, ["kind"]).select(
-        "kind", "n_units", median_s="value", median_low_s="lower", median_high_s="upper"
-    )
 
 
 def _limits_by_kind(material: Material) -> dict[str | None, Plain | None]:
@@ -181,28 +175,22 @@ def _median(row: dict[str, Any]) -> str:
     return say("durations.median", median=row["median_s"], low=low, high=high)
 
 
-def _never_ending(kept: pl.DataFrame) -> pl.DataFrame:
-    """The share of each kind that would never end, where the data show it."""
-    return never_ending(kept, by="kind").select(
-        "kind", never_share="share", never_low="share_low", never_high="share_high"
-    )
-
-
 def _never(row: dict[str, Any]) -> str:
     share_of_kind, low, high = (row[name] for name in ("never_share", "never_low", "never_high"))
     if share_of_kind is None:
-        return say(
-            "durations.never_unknown" if high is None else "durations.never_at_most", high=high
-        )
-    # A few units give a share without an interval.
-    ends = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f})"
-    return say("durations.never", share=share_of_kind, ends=ends)
+        name = "durations.never_unknown" if high is None else "durations.never_at_most"
+        return say(name, high=high)
+    return say("durations.never", share=share_of_kind, ends=_ends(low, high))
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    """An interval in brackets; empty where a few units give a share without one."""
+    return "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def _in_between(material: Material) -> Plain:
     """States of the window's runs at a given age, and how many recovered from each."""
-    at_s = material.policy.slow_after_s
-    window = material.window
+    at_s, window = material.policy.slow_after_s, material.window
     of_runs = material.ever[[name for name in material.ever.columns if name in RUN_COLUMNS]]
     ever = of_runs.filter(window.holds("started_at"))
     lives = stretches_of(material.facts, window=window, policy=material.policy, rows=ever)
@@ -232,18 +220,14 @@ def _states_after(rows: list[Plain], at_s: float) -> str:
     for row in sorted(rows, key=lambda row: -row["share"]):
         if row["share"] < LEAST_SHARE:
             break
-        recover = row["recover"] is not None
-        states.append(
-            f"{_with_ends(row, 'share')} {row['state'].replace('_', ' ')}"
-            + (say("durations.recover", share=_with_ends(row, "recover")) if recover else "")
-        )
+        recover = "recover" if row["recover"] is not None else ""
+        more = recover and say("durations.recover", share=_with_ends(row, recover))
+        states.append(f"{_with_ends(row, 'share')} {row['state'].replace('_', ' ')}{more}")
     return say("durations.after", at=at_s, states="; ".join(states), n=rows[0]["n_units"])
 
 
 def _with_ends(row: Plain, name: str) -> str:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    ends = "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f})"
-    return f"{share(row[name])}{ends}"
+    return f"{share(row[name])}{_ends(row[f'{name}_low'], row[f'{name}_high'])}"
 
 
 def _reversed(kept: pl.DataFrame) -> list[Plain]:
@@ -251,13 +235,12 @@ def _reversed(kept: pl.DataFrame) -> list[Plain]:
     largest = sorted(tally(kept, "model").items(), key=lambda each: (-each[1], each[0]))
     models = [model for model, _ in largest[:N_MODELS_COMPARED]]
     rows = reversals(kept.filter(pl.col("model").is_in(models)), by="model")
-    pairs = rows.partition_by("value", "measure", maintain_order=True)
     return [
         {
             **dict(zip(("raw", "adjusted"), pair["in_words"], strict=True)),
             "is_reversed": pair["is_reversed"][0],
         }
-        for pair in pairs
+        for pair in rows.partition_by("value", "measure", maintain_order=True)
     ]
 
 

@@ -96,18 +96,15 @@ def finding_of(
     failed = material.failed
     if failed.is_empty():
         return say("failures.nothing")
-    parts = [
-        _incident_counts(failed),
-        *_most_expensive(clusters, has_ledger=material.ledger is not None),
-    ]
-    is_run = failed["entity_type"] == RUN
-    n_of = Counter(failed["code"].filter(is_run))
-    pairs = zip(codes["code"], codes["n_incidents"], strict=True)
+    has_ledger = material.ledger is not None
+    parts = [_incident_counts(failed), *_most_expensive(clusters, has_ledger=has_ledger)]
+    n_of = Counter(failed["code"].filter(failed["entity_type"] == RUN))
+    pairs = codes[["code", "n_incidents"]].rows()
     counts = ((n_of[code], n_incidents, code) for code, n_incidents in pairs)
     n_runs, n_incidents, code = max(counts, key=lambda row: row[0] - row[1])
     if n_runs >= 2 * n_incidents and n_runs > 2:
-        code = code or "no code"
-        parts.append(say("failures.widest", code=code, n_runs=n_runs, n_incidents=n_incidents))
+        given = {"code": code or "no code", "n_runs": n_runs, "n_incidents": n_incidents}
+        parts.append(say("failures.widest", **given))
     if n_gone is not None:
         n_in_state = {**tally(clusters, "state"), "gone": n_gone}
         n_news = clusters.filter("is_news", state="new").height
@@ -199,9 +196,7 @@ def summarize_failures(material: Material) -> Plain:
     window, as_of, failed = material.window, material.facts.as_of, material.failed
     placed = placed_runs(material.ever)
     lives = count_lives(
-        material.failed_ever,
-        placed,
-        window,
+        *(material.failed_ever, placed, window),
         as_of=as_of,
         entries=material.ledger,
         fdr=GROWING,
@@ -209,13 +204,9 @@ def summarize_failures(material: Material) -> Plain:
     )
     codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
     in_window = count_clusters(failed, window=window, as_of=as_of)
-    ended = material.ended_runs.collect()
     changed = changed_within(material.registry, window, "report")
     faults = count_faults(
-        failed,
-        in_window,
-        ended,
-        material.facts.sources,
+        *(failed, in_window, material.ended_runs.collect(), material.facts.sources),
         changed=changed,
         versions=program_versions(material.facts),
     )
@@ -223,16 +214,14 @@ def summarize_failures(material: Material) -> Plain:
     first, most = clusters.lazy().filter(pl.col("place") < N_OF_CODE), codes.lazy().head(N_CODES)
     shown = first.join(most, on="code", how="semi", nulls_equal=True).collect()
     runs = failed.filter(pl.col("entity_type") == RUN)
-    incidents = count_incidents(failed).sort(
-        "n_rows", "since", "incident_id", descending=[True, True, False]
-    )
+    order = ("n_rows", "since", "incident_id")
+    incidents = count_incidents(failed).sort(order, descending=[True, True, False])
     # What was gone before the window is no news in it.
-    is_news = (
+    newly_gone = lives.lazy().filter(
         pl.col("state") == "gone",
         pl.col("quiet_chance") < _news_chance(lives),
         pl.col("quiet_chance_before") >= _news_chance(lives),
     )
-    newly_gone = lives.lazy().filter(*is_news)
     gone = newly_gone.sort("n_causes_ever", "cluster_id", descending=[True, False]).collect()
     begins = lives["first_at"].min(), placed["placed_at"].min()
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
@@ -276,7 +265,8 @@ def summarize_failures(material: Material) -> Plain:
         "together": {
             "n": incidents.height,
             "incidents": [
-                _incident(row) for row in plain_rows(incidents.head(N_INCIDENTS), _INCIDENT)
+                {**row, "lasted": how_long(row["duration_s"], is_estimate=True)}
+                for row in plain_rows(incidents.head(N_INCIDENTS), _INCIDENT)
             ],
         },
         "mass": _mass(material),
@@ -328,18 +318,13 @@ def _owners(clusters: pl.DataFrame, runs: pl.DataFrame) -> list[Plain]:
 
 def _weeks(material: Material) -> pl.LazyFrame:
     """Incidents of each cluster in each of the last weeks, up to the window's end."""
-    since = material.window.until - N_WEEKS * WEEK
-    weeks = [
-        Window(since + place * WEEK, since + (place + 1) * WEEK, "") for place in range(N_WEEKS)
-    ]
-    counts = (
-        pl.concat(
-            rows.lazy().select(pl.all(), place=pl.lit(place, pl.Int64))
-            for place, rows in enumerate(material.failed_in(*weeks))
-        )
-        .group_by("cluster_id", "place")
-        .agg(n=incident_count().cast(pl.Int64))
+    ends = [material.window.until - n * WEEK for n in reversed(range(N_WEEKS))]
+    weeks = [Window(end - WEEK, end, "") for end in ends]
+    rows = pl.concat(
+        rows.lazy().with_columns(place=pl.lit(place, pl.Int64))
+        for place, rows in enumerate(material.failed_in(*weeks))
     )
+    counts = rows.group_by("cluster_id", "place").agg(n=incident_count().cast(pl.Int64))
     steps = [pl.col("n").filter(pl.col("place") == place).sum() for place in range(N_WEEKS)]
     return counts.group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
 
@@ -392,19 +377,13 @@ def _faults(
         }
 
 
-_TODO = (
-    *("cluster_id", "owner", "ticket", "is_back"),
-    *("n_incidents", "run_s", "cost_usd"),
-)
+_TODO = ("cluster_id", "owner", "ticket", "is_back", "n_incidents", "run_s", "cost_usd")
 
 
 def _cluster(row: Plain) -> Plain:
     examples = dict.fromkeys(row.pop(name) for name in _EXAMPLES)
     most = max(row["weeks"] or [0])
-    days = {
-        name: None if row[name] is None else str(row[name])
-        for name in ("resolved_on", "expected_until")
-    }
+    days = {name: row[name] and str(row[name]) for name in ("resolved_on", "expected_until")}
     return {
         **row,
         **days,
@@ -418,38 +397,29 @@ def _cluster(row: Plain) -> Plain:
     }
 
 
-def _incident(row: Plain) -> Plain:
-    return {**row, "lasted": how_long(row["duration_s"], is_estimate=True)}
-
-
 def _mass(material: Material) -> Plain:
     """Hours in which almost every run that started failed, and the rate without them."""
     window = material.window
     since, until = instant(window.since), instant(window.until)
     is_here = (pl.col("until") > since, pl.col("since") < until)
     mass = count_starts(material.ever).filter("is_mass", *is_here)
-    kept = material.ended_runs if mass.is_empty() else _without_mass(material)
+    kept = material.ended_runs
+    if mass.height:
+        others = without_mass(material.ever).lazy().select(ENTITY_KEY)
+        kept = kept.join(others, on=ENTITY_KEY, how="semi", nulls_equal=True)
     n_completed, n_kept = kept.select(ended_well().sum(), n=pl.len()).collect().row(0)
+    shown = share(n_completed / n_kept if n_kept else None)
     return {
         "step_s": STEP_S,
         "stretches": plain_rows(mass, ("since", "n_starts", "n_failed")),
-        "completed_without": {
-            "n": n_completed,
-            "of": n_kept,
-            "shown": share(n_completed / n_kept if n_kept else None),
-        },
+        "completed_without": {"n": n_completed, "of": n_kept, "shown": shown},
     }
-
-
-def _without_mass(material: Material) -> pl.LazyFrame:
-    kept = without_mass(material.ever).select(ENTITY_KEY).lazy()
-    return material.ended_runs.join(kept, on=ENTITY_KEY, how="semi", nulls_equal=True)
 
 
 def _also(material: Material, changed: pl.DataFrame) -> list[str]:
     """What the registry changed, and what else some of the systems call a failure."""
-    n = changed.height
-    return [say("failures.registry", n=n)] * bool(n) + [
+    registered = [say("failures.registry", n=changed.height)] if changed.height else []
+    return registered + [
         f"{known.title}: {known.runs.failure_meaning}"
         for known in material.systems_read
         if known.runs.failure_meaning
@@ -471,8 +441,7 @@ def _stopped(material: Material) -> Plain:
     is_stopped = pl.col("outcome").is_in(["aborted", "cancelled"])
     is_no_failure = is_stopped & ~is_failure().fill_null(value=False)
     ends = material.rows.lazy().filter(is_counted(), is_no_failure).select("outcome").collect()
-    counts = tally(ends, "outcome")
-    return {"aborted": counts.get("aborted", 0), "cancelled": counts.get("cancelled", 0)}
+    return {"aborted": 0, "cancelled": 0, **tally(ends, "outcome")}
 
 
 SECTION = Section("failures", "Failures", summarize_failures, place=50, needs=("n_rows",))

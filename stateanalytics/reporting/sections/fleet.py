@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from stateanalytics.core.joins import left_joined
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.words import count, interval, say, share
 from stateanalytics.failures.failure_rates import UNKNOWN
@@ -31,9 +32,7 @@ def summarize_fleet(material: Material) -> Plain:
         return fleet_of({}, "incident")
     own = material.failed.filter(pl.col("entity_type") == RUN)
     together = own.select(*ENTITY_KEY, _unit=pl.coalesce("incident_id", "cause"))
-    runs = material.ended_runs.collect().join(
-        together.unique(ENTITY_KEY), on=ENTITY_KEY, how="left", maintain_order="left"
-    )
+    runs = left_joined(material.ended_runs.collect(), together.unique(ENTITY_KEY), on=ENTITY_KEY)
     groups = with_names(runs).with_columns(
         pl.col(name).cast(pl.String).fill_null(UNKNOWN) for name in material.by
     )
@@ -130,11 +129,10 @@ def _judged(row: Mapping[str, Any], prior: Prior, n_bad: int, n: int) -> Plain:
         rest = others[0] / others[1]
         below = prior.chance_below(rest, *own)
         # Both must hold: the shrunk share differs, and so does an exact test of the counts.
-        if below < DOUBT and hypergeometric_tail(own[0], own[1], n_bad, n) < DOUBT:
+        if below < DOUBT and hypergeometric_tail(*own, n_bad, n) < DOUBT:
             verdict = "more"
-        elif (
-            below > 1 - DOUBT and hypergeometric_tail(own[1] - own[0], own[1], n - n_bad, n) < DOUBT
-        ):
+        good = (own[1] - own[0], own[1], n - n_bad, n)
+        if below > 1 - DOUBT and hypergeometric_tail(*good) < DOUBT:
             verdict = "fewer"
     shrunk = prior.shrunk(*own)
     return {**row, "share": own[0] / own[1], "rest": rest, "shrunk": shrunk, "verdict": verdict}
@@ -145,22 +143,13 @@ def _finding(compared: Mapping[str, Compared], unit: str) -> str:
         return say("fleet.no_run")
     parts = []
     for name, groups in compared.items():
-        if not groups.more:
-            continue
-        first, n_others = groups.more[0], len(groups.more) - 1
-        others = count(n_others, f"other {name}") if n_others else ""
-        parts.append(
-            say(
-                "fleet.group",
-                by=name,
-                group=first["group"],
-                others=say("fleet.others", groups=others) if others else "",
-                n_bad=first["n_bad"],
-                unit=unit if first["n_bad"] == 1 else f"{unit}s",
-                n=first["n"],
-                rest=first["rest"],
-            )
-        )
+        for first in groups.more[:1]:
+            given = {key: first[key] for key in ("group", "n_bad", "n", "rest")}
+            n_others = len(groups.more) - 1
+            others = say("fleet.others", groups=count(n_others, f"other {name}"))
+            units = unit if first["n_bad"] == 1 else f"{unit}s"
+            shown = others if n_others else ""
+            parts.append(say("fleet.group", by=name, others=shown, unit=units, **given))
     if not parts:
         return say("fleet.none", groups=" or ".join(compared))
     return say("fleet.more", groups=parts, n=len(parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import polars as pl
 
@@ -32,19 +33,13 @@ def summarize_headline(material: Material) -> Plain:
     counts = count_headline(runs, count_run_incidents(material.failed)[0])
     failed = material.failed.filter(pl.col("entity_type") == RUN)
     n_causes = failed["cause"].n_unique()
+    note = say("headline.note_incidents", n=failed.height) if failed.height else _NONE_FAILED
     incidents = _figure(
-        "incidents",
-        "Incidents",
-        counts["incidents"],
-        say("headline.counted_incidents"),
-        say("headline.note_incidents", n=failed.height) if failed.height else _NONE_FAILED,
+        *("incidents", "Incidents", counts["incidents"], say("headline.counted_incidents"), note)
     )
     clauses = _clauses(
-        material.window.label,
-        counts,
-        runs,
-        failed,
-        lambda endings: say("headline.failed", endings=endings, n_incidents=counts["incidents"].n),
+        *(material.window.label, counts, runs, failed),
+        partial(say, "headline.failed", n_incidents=counts["incidents"].n),
     )
     if material.facts.entities.is_empty():
         clauses = [say("headline.no_data")]
@@ -59,20 +54,11 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
         name: count._replace(**_interval_of_counts(name, count, units))
         for name, count in count_headline(runs, 0).items()
     }
-    causes = _figure(
-        "causes",
-        "Causes of failed runs",
-        Count(n_causes),
-        say("headline.counted_causes"),
-        say("headline.note_failed", n=failed.height) if failed.height else _NONE_FAILED,
-    )
-    clauses = _clauses(
-        label,
-        counts,
-        runs,
-        failed,
-        lambda endings: say("headline.failed_causes", endings=endings, n_incidents=n_causes),
-    )
+    note = say("headline.note_failed", n=failed.height) if failed.height else _NONE_FAILED
+    title, counted_as = "Causes of failed runs", say("headline.counted_causes")
+    causes = _figure("causes", title, Count(n_causes), counted_as, note)
+    in_words = partial(say, "headline.failed_causes", n_incidents=n_causes)
+    clauses = _clauses(label, counts, runs, failed, in_words)
     return headline_of(rows, counts, causes, clauses)
 
 
@@ -110,9 +96,8 @@ def headline_of(
     note_runs = say("headline.note_runs", n_ended=ended.height, n_open=n_runs - ended.height)
     stopped = say("headline.note_timed_out") if ended.height else ""
     note_empty = say("headline.note_completed", n=n_empty) if n_empty else ""
-    unresolved = (
-        "headline.note_unresolved" if counts["unresolved"].of else "headline.note_none_open"
-    )
+    has_open = bool(counts["unresolved"].of)
+    unresolved = "headline.note_unresolved" if has_open else "headline.note_none_open"
     figures = (
         ("runs", "Runs", "headline.counted_runs", note_runs),
         ("completed", "Completed", "headline.counted_ended", note_empty),
@@ -137,7 +122,7 @@ def _clauses(
     counts: Mapping[str, Count],
     runs: pl.DataFrame,
     failed: pl.DataFrame,
-    failures_in_words: Callable[[list[str]], str],
+    failures_in_words: Callable[..., str],
 ) -> list[str]:
     n_completed, n_ended = counts["completed"][:2]
     n_unresolved, n_open = counts["unresolved"][:2]
@@ -150,7 +135,7 @@ def _clauses(
     ]
     by_outcome = tally(failed, "outcome")
     if failures := _numbers({words: by_outcome.get(name, 0) for name, words in FAILED_AS.items()}):
-        parts.append(failures_in_words(failures))
+        parts.append(failures_in_words(endings=failures))
     elif n_ended:
         parts.append(say("headline.none_failed"))
     # A run that a person ended is no failure, but it ended.
@@ -162,7 +147,9 @@ def _clauses(
     if stopped := _numbers(others):
         parts.append(listed(stopped))
     if n_open:
-        parts.append(_open_runs(n_unresolved, n_open))
+        name = "headline.only_open" if n_open == 1 else "headline.open"
+        name = name if n_unresolved else "headline.all_fine"
+        parts.append(say(name, n=n_unresolved, n_open=n_open))
     return parts
 
 
@@ -171,31 +158,19 @@ def _numbers(counts: Mapping[str, int]) -> list[str]:
     return [f"{number(n)} {name}" for name, n in counts.items() if n]
 
 
-def _open_runs(n_unresolved: int, n_open: int) -> str:
-    if not n_unresolved:
-        return say("headline.all_fine", n_open=n_open)
-    name = "headline.only_open" if n_open == 1 else "headline.open"
-    return say(name, n=n_unresolved, n_open=n_open)
-
-
 def _figure(name: str, title: str, counted: Count, denominator: str, note: str) -> Plain:
     """A number of the headline: a share with its interval, or a count, which has none."""
     n, of = counted.n, counted.of
     ends = counted.sure.interval() if counted.sure else None
     value = n / of if of else None
     return {
-        "name": name,
-        "title": title,
-        "n": n,
-        "of": of,
-        "share": value,
+        **{"name": name, "title": title, "n": n, "of": of, "share": value},
         "interval": None if ends is None else list(ends),
         "shown": number(n) if of is None else share(value) if of else "none",
         "shown_interval": None if ends is None else interval(ends),
         "unit": None if of is None else counted.unit,
         **share_fields(counted.sure),
-        "note": note,
-        "denominator": denominator,
+        **{"note": note, "denominator": denominator},
     }
 
 

@@ -14,12 +14,7 @@ from stateanalytics.core.words import (
     sentence_of,
     share,
 )
-from stateanalytics.failures.call_outcomes import (
-    call_rows,
-    count_tools,
-    failed_share,
-    runs_ended,
-)
+from stateanalytics.failures.call_outcomes import call_rows, count_tools, failed_share, runs_ended
 from stateanalytics.failures.clustering import count_clusters
 from stateanalytics.failures.failure_rows import find_members
 from stateanalytics.failures.run_costs import priced
@@ -30,11 +25,7 @@ from stateanalytics.state.definitions import RUN, ended_well
 
 N_TOOLS, N_MESSAGES, N_SESSIONS = 5, 5, 5
 _LONGEST = 100
-_SENTENCES = {
-    "stuck": "inside.stuck",
-    "given_up": "inside.given_up",
-    "struggled": "inside.struggled",
-}
+_EFFORTS = ("stuck", "given_up", "struggled")
 _ENTITY = ("source", "entity_type", "entity_id")
 
 
@@ -56,7 +47,7 @@ def summarize_inside(material: Material) -> Plain:
     hard = sessions.filter(pl.col("effort") != "smooth")
     failed = failed_share(called)
     ends = failed.interval() if failed.n else None
-    counts = {name: hard.filter(effort=name).height for name in _SENTENCES}
+    counts = {name: hard.filter(effort=name).height for name in _EFFORTS}
     lost = hard.filter("is_good")
     lost_s, n_tokens = float(lost["lost_s"].sum()), lost["n_tokens"].sum()
     place = place_of(material.facts)
@@ -76,6 +67,7 @@ def summarize_inside(material: Material) -> Plain:
         "n_tokens": n_tokens,
         "lost_usd": _lost_usd(material, lost),
     }
+    tools = count_tools(called).filter(pl.col("n_failed") > 0).head(N_TOOLS)
     return {
         **counted,
         "finding": _finding(counted),
@@ -83,9 +75,9 @@ def summarize_inside(material: Material) -> Plain:
             {
                 **{name: row[name] for name in _OF_TOOL},
                 "share": share(row["share"]),
-                "interval": interval((row["low"], row["high"])) if row["low"] is not None else None,
+                "interval": None if row["low"] is None else interval((row["low"], row["high"])),
             }
-            for row in count_tools(called).filter(pl.col("n_failed") > 0).head(N_TOOLS).to_dicts()
+            for row in tools.to_dicts()
         ],
         "messages": _messages(material, every, place) if failed.n_hits else [],
         "sessions": [
@@ -107,10 +99,9 @@ def _lost_usd(material: Material, lost: pl.DataFrame) -> float | None:
     runs = material.ever.join(lost.select(*_ENTITY, n_lost="n_tokens"), on=_ENTITY)
     costs = priced(runs, material.used, material.prices).collect()
     part = (pl.col("n_lost") / pl.col("n_output_tokens")).clip(0, 1)
-    usd = costs.select(
-        usd=pl.when(pl.col("n_output_tokens") > 0).then(pl.col("total_usd") * part)
-    )["usd"].drop_nulls()  # fmt: skip
-    return None if usd.is_empty() else float(usd.sum())
+    usd = pl.when(pl.col("n_output_tokens") > 0).then(pl.col("total_usd") * part)
+    known = costs.select(usd).to_series().drop_nulls()
+    return None if known.is_empty() else float(known.sum())
 
 
 def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain]:
@@ -123,9 +114,7 @@ def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain
     return [
         {
             "name": row["title"],
-            **{name: row[name] for name in ("cluster_id", "n_rows", "n_sessions")},
-            **{name: row[name] for name in ("run_cluster_id", "n_runs_ended")},
-            "run_s": row["run_s"],
+            **{name: row[name] for name in _OF_MESSAGE},
             "lost": how_long(row["run_s"]),
             "command": command(
                 *("failures", place, material.arguments),
@@ -136,6 +125,7 @@ def _messages(material: Material, every: pl.DataFrame, place: str) -> list[Plain
     ]
 
 
+_OF_MESSAGE = ("cluster_id", "n_rows", "n_sessions", "run_cluster_id", "n_runs_ended", "run_s")
 _OF_TOOL = ("tool", "n_calls", "n_with_result", "n_failed", "n_sessions")
 _NOTHING: Plain = {
     **dict.fromkeys(("n_calls", "n_with_result", "n_failed", "n_sessions", "n_stuck_now"), 0),
@@ -150,24 +140,16 @@ def _finding(counted: Plain) -> str:
     n_sessions, ends = counted["n_sessions"], counted["interval"]
     clauses = []
     if counted["n_with_result"]:
-        of_calls = say(
-            "inside.calls",
-            n_failed=counted["n_failed"],
-            n=counted["n_with_result"],
-            share=share(counted["share"]),
-            interval="" if ends is None else f", by session {interval(ends)}",
-        )
-        clauses.append(of_calls)
-    kinds = [say(_SENTENCES[name], n=n) for name, n in counted["efforts"].items() if n]
-    clauses.append(
-        say("inside.hard", kinds=listed(kinds), n=n_sessions)
-        if kinds
-        else say("inside.smooth", n=n_sessions)
-    )
+        shown = "" if ends is None else f", by session {interval(ends)}"
+        given = {"n": counted["n_with_result"], "n_failed": counted["n_failed"]}
+        of_all = share(counted["share"])
+        clauses.append(say("inside.calls", share=of_all, interval=shown, **given))
+    kinds = [say(f"inside.{name}", n=n) for name, n in counted["efforts"].items() if n]
+    name = "inside.hard" if kinds else "inside.smooth"
+    clauses.append(say(name, kinds=listed(kinds), n=n_sessions))
     if counted["lost_s"]:
-        usd = counted["lost_usd"]
+        usd, n_tokens = counted["lost_usd"], counted["n_tokens"]
         cost = say("inside.cost", cost=dollars(usd)) if usd else ""
-        n_tokens = counted["n_tokens"]
         tokens = say("inside.tokens", tokens=number(n_tokens)) if n_tokens else ""
         clauses.append(say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost))
     return sentence_of(clauses)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from stateanalytics.core.words import number, say
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.ledger import CAUSES, Side, cause_of, is_counted
@@ -13,22 +11,17 @@ from stateanalytics.systems.history import rewound
 
 N_SHOWN = 20
 MEANINGS = {
-    "late rows": "belong to the window, and were not in the data at its end",
-    "closed censoring": "were open at its end, and have ended since",
-    "changed rows": "were written to since: a correction, new activity, a resumption",
-    "another as-of": "were not written to, but have been silent for longer",
-    "removed rows": "were in the data at its end, and no longer are",
-    "another grouping": "failed as before, but are grouped with other failures",
+    "late rows": ("late", "belong to the window, and were not in the data at its end"),
+    "closed censoring": ("ended", "were open at its end, and have ended since"),
+    "changed rows": ("changed", "were written to since: a correction, new activity, a resumption"),
+    "another as-of": ("aged", "were not written to, but have been silent for longer"),
+    "removed rows": ("no longer there", "were in the data at its end, and no longer are"),
+    "another grouping": (
+        "grouped differently",
+        "failed as before, but are grouped with other failures",
+    ),
 }
-"""What each of the causes of a difference means here, in the order of `CAUSES`."""
-TITLES = {
-    "late rows": "late",
-    "closed censoring": "ended",
-    "changed rows": "changed",
-    "another as-of": "aged",
-    "removed rows": "no longer there",
-    "another grouping": "grouped differently",
-}
+"""The name of each cause of a difference, and what it means here."""
 
 
 def summarize_late(material: Material) -> Plain:
@@ -40,33 +33,32 @@ def summarize_late(material: Material) -> Plain:
             **{"known_at": None, "n": 0, "numbers": [], "kinds": [], "rows": [], "n_shown": 0},
         }
     past = rewound(material.facts, until).facts
-    at_end = Material.of(past, material.window, material.policy)
-    at_end = replace(at_end, zone=material.zone)
+    at_end = Material.of(past, material.window, material.policy, zone=material.zone)
     (before, ids_before), (after, ids_after) = map(Side.of_material, (at_end, material))
     rows = _rows(before, after, {**ids_before, **ids_after})
     counts = [
         (name, count_headline(known.runs, count_run_incidents(known.failed)[0]))
         for name, known in (("then", at_end), ("now", material))
     ]
+    kinds = [
+        {
+            "cause": cause,
+            **dict(zip(("title", "meaning"), MEANINGS.get(cause, (cause, cause)), strict=True)),
+            "n": len(of_cause),
+            "n_failures": sum(row["is_new_failure"] for row in of_cause),
+        }
+        for cause in CAUSES
+        if (of_cause := [row for row in rows if row["cause"] == cause])
+    ]
     return {
-        "finding": _finding(rows, at_end),
+        "finding": _finding(kinds, at_end),
         "known_at": iso(until),
         "n": len(rows),
         "numbers": [
             {"name": name, **{key: list(counted[name][:2]) for key, counted in counts}}
             for name in counts[0][1]
         ],
-        "kinds": [
-            {
-                "cause": cause,
-                "title": TITLES.get(cause, cause),
-                "meaning": MEANINGS.get(cause, cause),
-                "n": len(of_cause),
-                "n_failures": sum(row["is_new_failure"] for row in of_cause),
-            }
-            for cause in CAUSES
-            if (of_cause := [row for row in rows if row["cause"] == cause])
-        ],
+        "kinds": kinds,
         "rows": rows,
         "n_shown": min(N_SHOWN, len(rows)),
     }
@@ -80,32 +72,26 @@ def _rows(before: Side, after: Side, ids: dict[str, str]) -> list[Plain]:
         cause = cause_of(run, before, after)
         if cause is None or not (is_counted(was) or is_counted(now)):
             continue
-        has_failed = now is not None and now.incident is not None
+        had_failed, has_failed = (line and line.incident for line in (was, now))
         rows.append(
             {
-                "run": run,
-                "entity_id": ids[run],
-                "cause": cause,
+                **{"run": run, "entity_id": ids[run], "cause": cause},
                 "then": was.ending if was else None,
                 "now": now.ending if now else None,
-                "is_new_failure": has_failed and not (was is not None and was.incident is not None),
+                "is_new_failure": bool(has_failed and not had_failed),
             }
         )
     return sorted(rows, key=lambda row: (CAUSES.index(row["cause"]), row["entity_id"], row["run"]))
 
 
-def _finding(rows: list[Plain], at_end: Material) -> str:
-    at = at_end.as_of
-    if not rows:
-        return say("late.none", at=at)
-    kinds = [
-        f"{number(n)} {TITLES.get(cause, cause)}"
-        for cause in CAUSES
-        if (n := sum(row["cause"] == cause for row in rows))
-    ]
-    n_failures = sum(row["is_new_failure"] for row in rows)
+def _finding(kinds: list[Plain], at_end: Material) -> str:
+    if not kinds:
+        return say("late.none", at=at_end.as_of)
+    named = [f"{number(kind['n'])} {kind['title']}" for kind in kinds]
+    n_failures = sum(kind["n_failures"] for kind in kinds)
     failures = say("late.failures", n=n_failures) if n_failures else ""
-    return say("late.found", at=at, n=at_end.runs.height, kinds=kinds, failures=failures)
+    given = {"at": at_end.as_of, "n": at_end.runs.height}
+    return say("late.found", kinds=named, failures=failures, **given)
 
 
 SECTION = Section("late", "Late rows", summarize_late, place=115, needs=("n",))

@@ -7,7 +7,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core.joins import collected
-from stateanalytics.core.windows import TICK, Window, day_of, instant, iso_week
+from stateanalytics.core.windows import TICK, day_of, instant, iso_week
 from stateanalytics.core.words import capitalised, say
 from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.material import Material, Plain, Section, iso
@@ -23,7 +23,8 @@ LONGEST_STEP = ("1mo", "month")
 
 def summarize_over_time(material: Material) -> Plain:
     """Runs that ended in each step of the window, by outcome, and those open at its end."""
-    every, name = _step_of(material.window)
+    fitting = (step for longest, *step in STEPS if material.window.days <= longest)
+    every, name = next(fitting, LONGEST_STEP)
     steps = _steps(material, every)
     ended = material.ended_runs.select(
         from_at=pl.col("placed_at").dt.convert_time_zone(material.zone).dt.truncate(every),
@@ -57,25 +58,15 @@ def over_time_of(steps: pl.DataFrame, counts: pl.DataFrame, name: str) -> Plain:
         "endings": endings,
         "rows": [
             {
+                **{key: row[key] for key in ("is_part", "n", "n_failed", "n_open")},
                 "from": iso(row["from_at"]),
                 "label": _label(row["from_at"], name, is_part=row["is_part"]),
-                "is_part": row["is_part"],
-                "n": row["n"],
-                "n_failed": row["n_failed"],
                 "counts": [row[ending] for ending in endings],
-                "n_open": row["n_open"],
                 "changed": [],
             }
             for row in wide.iter_rows(named=True)
         ],
     }
-
-
-def _step_of(window: Window) -> tuple[str, str]:
-    for longest, every, name in STEPS:
-        if window.days <= longest:
-            return every, name
-    return LONGEST_STEP
 
 
 def _steps(material: Material, every: str) -> pl.DataFrame:
@@ -89,30 +80,19 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     steps = pl.datetime_range(first, final, every, time_unit="us")
     from_at = pl.col("from_at").dt.convert_time_zone("UTC")
     steps_until = pl.col("from_at").dt.offset_by(every).dt.convert_time_zone("UTC")
-    seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK)).alias(
-        "seen_until"
-    )
+    seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK))
     is_part = (from_at < instant(window.since)) | (seen_until < steps_until)
-    plan = pl.LazyFrame().select(from_at=steps).with_columns(seen_until, is_part=is_part)
-    frame = plan.collect()
-    began, ended = (
-        moments.search_sorted(frame["seen_until"], side="left").cast(pl.Int64)
-        for moments in _began_and_ended(material)
-    )
-    return frame.hstack([(began - ended).alias("n_open")])
-
-
-def _began_and_ended(material: Material) -> tuple[pl.Series, pl.Series]:
-    """Sorted start times and sorted end times of all counted runs."""
+    plan = pl.LazyFrame().select(from_at=steps)
+    frame = plan.with_columns(seen_until=seen_until, is_part=is_part).collect()
     began = pl.coalesce("started_at", "created_at")
+    ended = pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at"))
     runs = material.ever.lazy().filter(is_counted("session"))
-    times = collected(
-        runs.select(
-            began=began,
-            ended=pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at")),
-        ).filter(pl.col("began").is_not_null())
+    times = collected(runs.select(began=began, ended=ended).drop_nulls("began"))
+    n_began, n_ended = (
+        moments.drop_nulls().sort().search_sorted(frame["seen_until"], side="left").cast(pl.Int64)
+        for moments in times
     )
-    return times["began"].sort(), times["ended"].drop_nulls().sort()
+    return frame.hstack([(n_began - n_ended).alias("n_open")])
 
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
@@ -131,18 +111,14 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
     if not steps["n"].sum():
         return say("over_time.none")
     fewest, most = int(steps["n"].min()), int(steps["n"].max())  # type: ignore[arg-type]
-    if steps.height == 1:
-        ended = say("over_time.whole", n=most)
-    elif fewest == most:
-        ended = say("over_time.every", n=most, step=step_name)
-    else:
-        ended = say("over_time.range", fewest=fewest, most=most, step=step_name)
+    name = "over_time.every" if fewest == most else "over_time.range"
+    name = "over_time.whole" if steps.height == 1 else name
+    ended = capitalised(say(name, n=most, fewest=fewest, most=most, step=step_name))
     # By the lower end of the interval: a single failure of a single run is not the worst day.
     with_ends = steps.lazy().with_columns(wilson_columns("n_failed", "n"))
     order = with_ends.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
     worst = order.pipe(collected).row(0, named=True)
     n_failed, n = worst["n_failed"], worst["n"]
-    ended = capitalised(ended)
     if not n_failed:
         return say("over_time.none_failed", ended=ended)
     if steps.height == 1:
@@ -154,9 +130,9 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
 
 def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     """What chance does on the worst of so many steps, by the other ones; empty: not known."""
-    ended = [row for row in steps[["from_at", "n_failed", "n"]].rows() if row[2] > 0]
+    ended = steps[["from_at", "n_failed", "n"]].rows()
     ended.sort(key=lambda row: (row[0] == worst["from_at"], row[0]))
-    points = [share_point(n_failed, n) for _, n_failed, n in ended]
+    points = [share_point(n_failed, n) for _, n_failed, n in ended if n > 0]
     found = newest_change(points, alpha=0.05 / max(len(points), 1), most_new=1)
     if found is None:
         return ""
@@ -167,14 +143,9 @@ def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
 
 
 def _label(moment: datetime, name: str, *, is_part: bool = False) -> str:
-    if name == "hour":
-        text = f"{day_of(moment)} {moment:%H:%M}"
-    elif name == "day":
-        text = day_of(moment)
-    elif name == "week":
-        text = iso_week(moment)
-    else:
-        text = f"{moment:%Y-%m}"
+    day = day_of(moment)
+    texts = {"hour": f"{day} {moment:%H:%M}", "day": day, "week": iso_week(moment)}
+    text = texts.get(name, f"{moment:%Y-%m}")
     return f"{text} (part)" if is_part else text
 
 

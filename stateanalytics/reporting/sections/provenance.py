@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import FINDING_SEVERITIES
 from stateanalytics.core.words import capitalised, count, say, share, size
 from stateanalytics.reporting.material import (
     Material,
@@ -60,18 +60,13 @@ def summarize_provenance(material: Material) -> Plain:
 def _as_of(material: Material) -> str:
     """The instant, its origin, and how many inputs end long before it."""
     facts = material.facts
-    instant = f"{material.as_of}, {facts.why_as_of}"
-    if facts.sources.height < 2:
-        return instant
-    n_behind = facts.sources.filter(pl.col("last_at") < facts.as_of - DAY).height
-    if not n_behind:
-        return instant
-    return say("data.behind", instant=instant, n=n_behind)
+    instant, several = f"{material.as_of}, {facts.why_as_of}", facts.sources.height > 1
+    n_behind = several and facts.sources.filter(pl.col("last_at") < facts.as_of - DAY).height
+    return say("data.behind", instant=instant, n=n_behind) if n_behind else instant
 
 
 def _finding(material: Material, findings: list[Plain]) -> str:
-    facts = material.facts
-    at = material.as_of
+    facts, at = material.facts, material.as_of
     if facts.entities.is_empty():
         return say("data.empty", at=at)
     read = say(
@@ -83,14 +78,9 @@ def _finding(material: Material, findings: list[Plain]) -> str:
     )
     if not findings:
         return say("data.no_problem", read=capitalised(read))
-    by_severity = dict.fromkeys(FINDING_SEVERITIES, 0)
-    for finding in findings:
-        by_severity[finding["severity"]] = by_severity.get(finding["severity"], 0) + 1
-    kinds = [
-        count(n, "note" if severity == "info" else severity)
-        for severity, n in by_severity.items()
-        if n
-    ]
+    # Findings are in the order of their severities.
+    by_severity = Counter(finding["severity"] for finding in findings)
+    kinds = [count(n, "note" if name == "info" else name) for name, n in by_severity.items()]
     return say("data.problems", read=capitalised(read), n=len(findings), kinds=kinds)
 
 
@@ -119,14 +109,13 @@ def _entities(material: Material) -> list[Plain]:
 
 
 def _coverage(ended: pl.DataFrame) -> list[Plain]:
+    n = ended.height
     return [
         {
-            "column": column,
-            "title": title,
-            "n_known": (n_known := ended.height - ended[column].null_count()),
-            "n": ended.height,
-            "share": n_known / ended.height if ended.height else None,
-            "shown": share(n_known / ended.height if ended.height else None),
+            **{"column": column, "title": title, "n": n},
+            "n_known": (n_known := n - ended[column].null_count()),
+            "share": (known := n_known / n if n else None),
+            "shown": share(known),
         }
         for column, title in COVERAGE.items()
     ]

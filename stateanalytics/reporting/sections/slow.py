@@ -13,7 +13,7 @@ from stateanalytics.state.definitions import ended_well
 from stateanalytics.state.population import Rows
 
 N_SHOWN = 8
-SHOWN = ("entity_id", "name", "kind", "agent", "model", "project")
+SHOWN = ("entity_id", "name", "kind", "agent", "model", "project", "timeout_s")
 
 
 def summarize_slow(material: Material) -> Plain:
@@ -32,14 +32,10 @@ def summarize_slow(material: Material) -> Plain:
     slow_open = still_open.filter(pl.col("age_s") > limit_s)
     return {
         "finding": _finding(still_open, slow_open, (n_good, n_slow, n_ended), limit_s),
-        "slow_after_s": limit_s,
-        "slow_after": how_long(limit_s),
-        "n_open": still_open.height,
-        "n_slow_open": slow_open.height,
+        **{"slow_after_s": limit_s, "slow_after": how_long(limit_s)},
+        **{"n_open": still_open.height, "n_slow_open": slow_open.height},
         "open": [_row(row, "age_s") for row in still_open.head(N_SHOWN).iter_rows(named=True)],
-        "n_ended": n_ended,
-        "n_slow_ended": n_slow,
-        "n_slow_and_good": n_good,
+        **{"n_ended": n_ended, "n_slow_ended": n_slow, "n_slow_and_good": n_good},
         "ended": [_row(row, "duration_s") for row in slowest.iter_rows(named=True)],
     }
 
@@ -53,11 +49,9 @@ def _row(row: dict[str, Any], column: str) -> Plain:
     return {
         **{name: row[name] for name in SHOWN},
         "pill": pill_of(row),
-        "lasted_s": row[column],
-        "lasted": how_long(row[column]),
+        **{"lasted_s": row[column], "lasted": how_long(row[column])},
         "silence_s": silence_s,
         "silent": None if silence_s is None else how_long(silence_s),
-        "timeout_s": row["timeout_s"],
         "limit": how_long(row["timeout_s"]) if row["timeout_s"] is not None else None,
         "at": iso(row["started_at"]),
     }
@@ -67,24 +61,14 @@ def _finding(
     still_open: pl.DataFrame, slow_open: pl.DataFrame, ended: tuple[int, int, int], limit_s: float
 ) -> str:
     n_good, n_slow, n_ended = ended
-    if still_open.is_empty():
-        open_runs = say("slow.none_open")
-    elif slow_open.is_empty():
-        open_runs = say("slow.open", n_open=still_open.height, limit=limit_s)
-    else:
-        longest = slow_open.row(0, named=True)
-        silence_s = longest["silence_s"]
-        open_runs = say(
-            "slow.slow_open",
-            n=slow_open.height,
-            n_open=still_open.height,
-            limit=limit_s,
-            longest=longest["age_s"],
-            silence="" if silence_s is None else say("slow.silence", seconds=silence_s),
-        )
-    if not n_ended:
-        return say("slow.none_ended", open_runs=open_runs)
-    name = "slow.ended" if n_slow else "slow.none_slow"
+    given_open = {"n_open": still_open.height, "limit": limit_s}
+    open_runs = say("slow.open" if still_open.height else "slow.none_open", **given_open)
+    if slow_open.height:
+        longest_s, silence_s = slow_open[["age_s", "silence_s"]].row(0)
+        silence = "" if silence_s is None else say("slow.silence", seconds=silence_s)
+        given_open |= {"n": slow_open.height, "longest": longest_s}
+        open_runs = say("slow.slow_open", silence=silence, **given_open)
+    name = ("slow.ended" if n_slow else "slow.none_slow") if n_ended else "slow.none_ended"
     return say(name, open_runs=open_runs, n=n_ended, n_slow=n_slow, n_good=n_good)
 
 

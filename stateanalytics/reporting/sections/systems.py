@@ -30,14 +30,9 @@ def summarize_systems(material: Material) -> Plain:
     """One entry for each system that was read, and a total; none for a single system."""
     names = [known.name for known in material.systems_read]
     if len(names) < 2:
-        return {
-            "finding": say("systems.one", system=system_named(names[0]).title)
-            if names
-            else say("systems.none"),
-            "systems": [],
-            "total": None,
-            "columns": {},
-        }
+        one = say("systems.one", system=system_named(names[0]).title) if names else ""
+        found = {"finding": one or say("systems.none"), "systems": []}
+        return {**found, "total": None, "columns": {}}
     things = things_of(material)
     systems = [_system(name, material, things) for name in names]
     total = _runs(material.rows)
@@ -54,8 +49,8 @@ def summarize_systems(material: Material) -> Plain:
 
 
 def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
-    rows = material.rows.filter(pl.col("system") == name)
-    own_things = things.filter(pl.col("system") == name)
+    known, sources = system_named(name), material.facts.sources.filter(system=name)
+    rows, own_things = material.rows.filter(system=name), things.filter(system=name)
     runs, bad = _runs(rows), select_failures(rows, BAD_ENDS)
     causes = bad.select("reason_code", cause_key())
     codes = (
@@ -65,10 +60,10 @@ def _system(name: str, material: Material, things: pl.DataFrame) -> Plain:
     )
     return {
         "system": name,
-        "title": system_named(name).title,
-        "run_is": system_named(name).runs.meaning,
-        "n_inputs": material.facts.sources.filter(pl.col("system") == name).height,
-        "formats": _formats(name, material),
+        "title": known.title,
+        "run_is": known.runs.meaning,
+        "n_inputs": sources.height,
+        "formats": sources["format"].drop_nulls().unique().sort().to_list(),
         "runs": runs,
         "others": _others(rows),
         "attention": {
@@ -93,32 +88,27 @@ def _runs(rows: pl.DataFrame) -> Plain:
     kept = sessions.filter(pl.col("left_out").is_null())
     ended, still_open = kept.filter(~pl.col("is_open")), kept.filter("is_open")
     outcomes, severities = tally(ended, "outcome"), tally(kept, "severity")
+    # Where the state has no delivery it is not applicable.
+    deliveries = tally(ended, "delivery")
+    delivered = {name: deliveries.get(name, 0) for name in DELIVERIES}
     n_completed = sum(outcomes.get(word, 0) for word in GOOD_ENDS)
     by_end = {"completed": n_completed, **{name: outcomes.get(name, 0) for name in ENDS[1:-1]}}
     sure = share_of(ended, pl.col("outcome").is_in(list(GOOD_ENDS))).sure
     ends = sure.interval() if sure else None
     left_out = tally(sessions, "left_out")
+    completed_share = n_completed / ended.height if ended.height else None
     return {
-        "n": kept.height,
-        "n_ended": ended.height,
-        "n_open": still_open.height,
+        **{"n": kept.height, "n_ended": ended.height, "n_open": still_open.height},
         "n_unresolved": still_open.filter(pl.col("severity").is_in(["critical", "warning"])).height,
         "ends": {**by_end, "other": ended.height - sum(by_end.values())},
-        "completed_share": n_completed / ended.height if ended.height else None,
-        "shown_share": share(n_completed / ended.height if ended.height else None),
+        "completed_share": completed_share,
+        "shown_share": share(completed_share),
         "shown_interval": None if ends is None else interval(ends),
         "severity": {name: severities.get(name, 0) for name in SEVERITIES},
-        "delivery": _deliveries(ended),
+        "delivery": {**delivered, "not_applicable": ended.height - sum(delivered.values())},
         "left_out": {name: left_out.get(name, 0) for name in LEFT_OUT},
         "n_left_out": sessions.height - kept.height,
     }
-
-
-def _deliveries(ended: pl.DataFrame) -> Plain:
-    """Deliveries of ended runs; ``not_applicable`` where the state has none."""
-    counts = tally(ended, "delivery")
-    known = {name: counts.get(name, 0) for name in DELIVERIES}
-    return {**known, "not_applicable": ended.height - sum(known.values())}
 
 
 def _others(rows: pl.DataFrame) -> list[Plain]:
@@ -137,11 +127,6 @@ def _others(rows: pl.DataFrame) -> list[Plain]:
     return sorted(others, key=lambda part: (part["is_part"], -part["n"], part["entity_type"]))
 
 
-def _formats(name: str, material: Material) -> list[str]:
-    formats = material.facts.sources.filter(pl.col("system") == name)["format"]
-    return formats.drop_nulls().unique().sort().to_list()
-
-
 def _findings(name: str, material: Material) -> Plain:
     """Problems in the data of a system, the most severe first, then those of most rows."""
     own = material.facts.findings.filter(system=name)
@@ -156,18 +141,14 @@ def _findings(name: str, material: Material) -> Plain:
 
 def _finding(systems: list[Plain], total: Plain) -> str:
     """The total with its denominator, what it excludes, and the part of each system."""
-    all_of_them = _ALL.get(len(systems), f"all {len(systems)}")
-    if not total["n_ended"]:
-        ended = say("systems.no_run", all=all_of_them)
-    else:
-        ended = say(
-            "systems.completed",
-            n=total["ends"]["completed"],
-            n_ended=total["n_ended"],
-            all=all_of_them,
-            share=total["shown_share"],
-            parts=[_part(system["title"], system["runs"]) for system in systems],
-        )
+    ended = say(
+        "systems.completed" if total["n_ended"] else "systems.no_run",
+        n=total["ends"]["completed"],
+        n_ended=total["n_ended"],
+        all=_ALL.get(len(systems), f"all {len(systems)}"),
+        share=total["shown_share"],
+        parts=[_part(system["title"], system["runs"]) for system in systems],
+    )
     reasons = [f"{number(n)} {name}" for name, n in total["left_out"].items() if n]
     name = "systems.excluded" if reasons else "systems.none_excluded"
     return say(name, ended=ended, reasons=reasons, n=total["n_left_out"])
@@ -181,18 +162,13 @@ def _part(system: str, runs: Plain) -> str:
 def _finding_of_system(runs: Plain, things: pl.DataFrame, rows: pl.DataFrame) -> str:
     if rows.is_empty():
         return say("systems.empty")
-    n_ended, n_open, share_completed = runs["n_ended"], runs["n_open"], runs["shown_share"]
-    n_completed = runs["ends"]["completed"]
-    return say(
-        "systems.finding",
-        ended=say("systems.ended", n=n_completed, n_ended=n_ended, share=share_completed)
-        if n_ended
-        else "No run ended",
-        still_open=say("systems.trouble", n=runs["n_unresolved"], n_open=n_open)
-        if n_open
-        else say("systems.none_open"),
-        n=things.height,
-    )
+    ended, still_open = "No run ended", say("systems.none_open")
+    if n_ended := runs["n_ended"]:
+        given = {"n": runs["ends"]["completed"], "share": runs["shown_share"]}
+        ended = say("systems.ended", n_ended=n_ended, **given)
+    if n_open := runs["n_open"]:
+        still_open = say("systems.trouble", n=runs["n_unresolved"], n_open=n_open)
+    return say("systems.finding", ended=ended, still_open=still_open, n=things.height)
 
 
 SECTION = Section("systems", "Systems", summarize_systems, place=30, needs=("systems",))

@@ -43,27 +43,23 @@ def summarize_thresholds(material: Material) -> Plain:
         "costs": _costs(advice),
         "rows": [
             {
-                "name": row["name"],
-                "setting": row["setting"],
-                "today": how_long(row["today_s"], "none"),
+                **_row(row, "name", "setting", "n", "in_words"),
                 "recommended": how_long(row["recommended_s"]) if row["recommended_s"] else None,
                 "verdict": SAID[row["verdict"]],
-                "n": row["n"],
-                "in_words": row["in_words"],
             }
             for row in plain_rows(known)
         ],
         "borrowed": [
-            {
-                "name": row["name"],
-                "today": how_long(row["today_s"], "none"),
-                "in_words": row["in_words"],
-            }
+            _row(row, "name", "in_words")
             for row in plain_rows(advice.frame.filter(pl.col("borrowed_s").is_not_null()))
         ],
         "worksheet": _worksheet(advice, known),
         "review": _review(material),
     }
+
+
+def _row(row: Plain, *names: str) -> Plain:
+    return {"today": how_long(row["today_s"], "none"), **{name: row[name] for name in names}}
 
 
 def _finding(advice: Advice, known: pl.DataFrame) -> str:
@@ -92,12 +88,8 @@ def _finding(advice: Advice, known: pl.DataFrame) -> str:
 
 def _review(material: Material) -> Plain | None:
     """The effect of the limits that changed."""
-    changed = review(
-        material.facts,
-        policy=material.policy,
-        rows=material.ever,
-        elapsed=material.attempts,
-    )
+    facts, policy = material.facts, material.policy
+    changed = review(facts, policy=policy, rows=material.ever, elapsed=material.attempts)
     if changed.is_empty():
         return None
     n_of = dict(changed["verdict"].value_counts().iter_rows())
