@@ -12,7 +12,8 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.core.words import CANDIDATES_S
-from stateanalytics.thresholds.judge import judge_all
+from stateanalytics.thresholds.choice import Choice
+from stateanalytics.thresholds.judge import _gain, judge_all
 from stateanalytics.thresholds.settings import constants
 from tests.generators.known_costs import runs, runs_loss
 from tests.test_advice_direction import chosen, moves_to
@@ -22,10 +23,21 @@ TODAY_S = (300.0, 900.0, 1800.0, 3600.0, 10_800.0, 86_400.0)
 FEW, MANY = 1, pytest.param(40, marks=pytest.mark.slow)
 
 
+def is_within_a_quarter(choice, today_s):
+    gain = true_loss(today_s) - true_loss(choice.recommended_s)
+    return abs(choice.gain - gain) <= 0.25 * gain
+
+
+def promise(choice):
+    """The words about a gain: a number with its range, or the range alone."""
+    ends = {"gain": choice.gain, "gain_low": choice.gain_low, "gain_high": choice.gain_high}
+    return _gain({**ends, "per": "100 runs"})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_fleets", [FEW, MANY])
 def test_what_is_followed_costs_no_more_than_the_best_and_gains_come_in(n_fleets):
-    regrets, kept, within, wrong, n_moved = [], [], [], 0, 0
+    regrets, kept, within, numbers, ranges, wrong, n_moved = [], [], [], [], [], 0, 0
     best = min(map(true_loss, CANDIDATES_S))
     for today_s in TODAY_S:
         for n in (120, 300, 1000)[:: 1 if n_fleets > FEW else 2]:
@@ -40,15 +52,35 @@ def test_what_is_followed_costs_no_more_than_the_best_and_gains_come_in(n_fleets
                 gain = true_loss(today_s) - true_loss(to_s)
                 wrong += gain <= 0
                 if choice.verdict == "change":
-                    within.append(abs(choice.gain - gain) <= 0.25 * gain)
+                    within.append(is_within_a_quarter(choice, today_s))
+                    if "(" in promise(choice):
+                        numbers.append(within[-1])
+                    else:
+                        ranges.append(choice.gain_low <= gain <= choice.gain_high)
                 else:  # A direction promises its lower end; that of the first value that has one.
                     kept.append(gain >= choice.gain_low)
     assert median(regrets) <= 1.05
     assert sorted(regrets)[int(0.95 * len(regrets))] <= 1.5
     assert wrong <= 0.01 * n_moved
     assert sum(kept) >= 0.88 * len(kept) - 1
-    # The goal is .9; of 210 gains that a change promised, 185 came in (.88).
+    # Of all gains .88 (185 of 210), which is chance and not the choice: docs/thresholds.md.
     assert sum(within) >= 0.85 * len(within) - 1
+    assert numbers and sum(numbers) >= 0.97 * len(numbers)
+    assert sum(ranges) >= 0.9 * len(ranges) - 1
+
+
+@pytest.mark.slow
+def test_with_1500_runs_nine_of_ten_gains_are_within_a_quarter():
+    frames = [runs(1500, 60_000 + seed) for seed in range(60)]
+    choices = [(chosen(frame, today_s), today_s) for frame in frames for today_s in TODAY_S]
+    within = [is_within_a_quarter(*pair) for pair in choices if pair[0].verdict == "change"]
+    assert sum(within) >= 0.9 * len(within) >= 0.9 * 60 * 4
+
+
+def test_a_number_is_promised_only_where_its_range_is_narrow():
+    ends = [(40, 30, 52), (40, 30, 53), (40, 27, 50), (-4, -5, 3), (0, 0, 0)]
+    words = [promise(Choice(None, "", None, 0, 0, 0, *each)).split(" min")[0] for each in ends]
+    assert words == ["40 (30 to 52)", "30 to 53", "27 to 50", "-5 to 3", "0 (0 to 0)"]
 
 
 @pytest.mark.slow
