@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatch
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from stateanalytics.errors import (
     in_short,
 )
 from stateanalytics.io.archive import compacting
+from stateanalytics.io.archive.delta import DeltaArchive, is_url
 from stateanalytics.io.archive.manifests import (
     SCHEMA_VERSION,
     STATUSES,
@@ -86,12 +88,15 @@ class Archiving:
         The wall clock.
     budget : Budget, optional
         Limits of reading each source.
+    remote : DeltaArchive, optional
+        The archive at a URL that the folder is a private copy of.
     """
 
     root: Path
     options: Options
     clock: Callable[[], datetime] = wall_clock
     budget: Budget | None = None
+    remote: DeltaArchive | None = None
 
     @classmethod
     def at(
@@ -102,7 +107,7 @@ class Archiving:
         redacted: bool = False,
         budget: Budget | str | None = None,
     ) -> Archiving:
-        """The archive in a folder.
+        """The archive in a folder, or at a URL.
 
         Raises
         ------
@@ -115,6 +120,11 @@ class Archiving:
                 'name one, such as "history/"',
                 shell="name one, such as --to history/",
             )
+        options = Options(bodies=bodies, redacted=redacted)
+        limits = None if budget is None else Budget.of(budget)
+        if is_url(to):
+            remote = DeltaArchive.at(str(to))
+            return cls(remote.root, options, budget=limits, remote=remote)
         refuse_scheme(to)
         # Through a link the archive is written to the place that the link leads to.
         root = Path(os.path.realpath(expanded(str(to))))
@@ -125,8 +135,7 @@ class Archiving:
                 'name a new folder, such as "history/"',
                 shell="name a new folder, such as --to history/",
             )
-        options = Options(bodies=bodies, redacted=redacted)
-        return cls(root, options, budget=None if budget is None else Budget.of(budget))
+        return cls(root, options, budget=limits)
 
     def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | pl.DataFrame]:
         """The sources that paths name, deduplicated; a row of `ARCHIVED` for a name of nothing."""
@@ -237,6 +246,8 @@ class Archiving:
             place = places.get(label)
             key, where = key_of(place) if place else (source_key(platform.node(), label), label)
             part = _part_of(facts, source)
+            if self.remote is not None:
+                self.remote.fetch([key])
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
             notes.append((key, rows[-1]))
         self.note(notes)
@@ -270,6 +281,8 @@ class Archiving:
                 label, message = map(masked_text, texts) if is_masked else texts
                 # What to type now is no news for who reads the archive later.
                 failed.append(Attempt(key, label, now, message.partition(_HINT)[0]))
+        if self.remote is not None:
+            self.remote.note(collected, failed, there, now)
         try:
             note_attempts(self.root, failed, [*there, *collected])
             note_looks(self.root, collected, now)
@@ -279,11 +292,18 @@ class Archiving:
     def tidy(self, *, is_all: bool = False) -> None:
         """Delete notes that newer ones replace, and join files: many ones, or ``is_all``.
 
+        What is new is appended to the archive at a URL, where that is.
+
         Raises
         ------
         NoRoomError
             If the archive cannot be written to.
         """
+        if self.remote is not None:
+            self.remote.publish()
+            if is_all:
+                self.remote.compact()
+            return
         try:
             drop_old_looks(self.root, self.clock())
             compacting.compact(self.root, is_forced=is_all)
@@ -515,7 +535,8 @@ def compact_archive(archive: str | Path) -> bool:
     >>> compact_archive(history), compact_archive(history)
     (True, False)
     """
-    root = Archiving.at(archive).root
+    archiving = Archiving.at(archive)
+    root = archiving.root
     if not root.is_dir() or not is_archive(root):
         raise ArgumentError(
             f"There is no archive {str(archive)!r} to compact.",
@@ -530,6 +551,8 @@ def compact_archive(archive: str | Path) -> bool:
             'delete them, or write a new archive: sa.read("history/").archive("new/")',
             shell="delete them, or write a new archive: stateanalytics archive history/ --to new/",
         )
+    if archiving.remote is not None:
+        return archiving.remote.compact()
     try:
         return compacting.compact(root, is_forced=True)
     except OSError as error:
@@ -552,6 +575,12 @@ def collect_each(
         Some sources: first names of nothing, then the others in the order of their names.
     """
     check_number("jobs", jobs, 4, is_whole=True, is_above=True)
+    if archiving.remote is not None and executor is not None:
+        raise ArgumentError(
+            "An executor may run on other machines, which do not see the private copy of the "
+            "archive that a URL needs.",
+            "use jobs=4, or collect on each machine: several may write to one URL",
+        )
     sources = list(archiving.places_of(named))
     places = [source for source in sources if isinstance(source, Place)]
     runs = last_runs(archiving.root)
@@ -562,19 +591,24 @@ def collect_each(
     archiving.note(absent, there)
     yield from (row for _, row in absent)
     prepared = [_Source.of(place, runs) for place in places]
+    if archiving.remote is not None:
+        archiving.remote.fetch(source.key[0] for source in prepared)
+    local = replace(archiving, remote=None)
     batches = [
-        _Batch(tuple(prepared[i : i + N_A_BATCH]), archiving, on_error)
+        _Batch(tuple(prepared[i : i + N_A_BATCH]), local, on_error)
         for i in range(0, len(prepared), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
-        yield from _tidied(archiving, (_noted(batch, _archived(batch)) for batch in batches))
+        yield from _tidied(
+            archiving, (_noted(archiving, batch, _archived(batch)) for batch in batches)
+        )
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
             done = threads.map(lambda batch: _tried(run, batch), batches)
-            yield from _tidied(archiving, map(_noted, batches, done))
+            yield from _tidied(archiving, map(_noted, repeat(archiving), batches, done))
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
@@ -697,9 +731,9 @@ def _end_with_its_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
+def _noted(archiving: Archiving, batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of a batch, which are recorded in the archive, too."""
     keys = [source.key[0] for source in batch.sources]
     single_rows = [rows[i : i + 1] for i in range(rows.height)]
-    batch.archiving.note(list(zip(keys, single_rows, strict=True)))
+    archiving.note(list(zip(keys, single_rows, strict=True)))
     return rows
