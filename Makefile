@@ -11,7 +11,7 @@ NUMBER ?= 40
 MINUTES ?= 60
 CLIENT ?= all
 VERSION ?= pinned
-QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
+QUICK  := 'not slow and not spark and not lab and not fleet and not models and not delta and not instants'
 
 .PHONY: gallery help report test slow instants check check-all contract fuzz mutants size bench lint docs site site-audit dist clean
 
@@ -56,7 +56,7 @@ test: $(VENV)/.developed
 
 # Properties again, on half of their examples and with polars in as many threads as it likes.
 slow: $(VENV)/.developed
-	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not fleet and not models and not instants'
+	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not fleet and not models and not delta and not instants'
 
 # States at every instant of every sample against copies that end there: an hour or two.
 instants: $(VENV)/.developed

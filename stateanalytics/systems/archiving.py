@@ -170,11 +170,8 @@ class Archiving:
             Its last run, as of the start of the collection.
         """
         began, (key, where) = self.clock(), key_and_path
-        limits = () if self.budget is None else (self.budget,)
-        words = (self.options, on_error, SCHEMA_VERSION, package_version(), *limits)
         system = "" if last is None else last.system
-        files = digest_of_files(files_of(place, system), began, *words)
-        if last is not None and files and files == last.files:
+        if last is not None and self.is_unchanged(place, on_error, last):
             return outcome(place.label, last.system, "unchanged")
         try:
             with spend(self.budget or Budget()):
@@ -183,7 +180,7 @@ class Archiving:
                 inputs = [place.path, *companions_of(place, part.system), *part.inputs]
                 refuse_inputs(self.root, inputs)
                 # Files that only the content names are not known before it is opened: no digest.
-                files = digest_of_files(files_of(place, part.system), began, *words)
+                files = self._digest(place, part.system, began, on_error)
                 files = "" if part.inputs else files
                 return self.add(part, key, where=where, files=files, observed_at=began)
             finally:
@@ -191,6 +188,16 @@ class Archiving:
                     store.close()
         except (SourceError, ArgumentError, NoRoomError) as error:
             return outcome(place.label, system, "failed", message=_with_hint(error))
+
+    def is_unchanged(self, place: Place, on_error: OnError, last: Manifest) -> bool:
+        """Whether the files of a source have the sizes and times that its last run found."""
+        files = self._digest(place, last.system, self.clock(), on_error)
+        return files != "" and files == last.files
+
+    def _digest(self, place: Place, system: str, now: datetime, on_error: OnError) -> str:
+        limits = () if self.budget is None else (self.budget,)
+        words = (self.options, on_error, SCHEMA_VERSION, package_version(), *limits)
+        return digest_of_files(files_of(place, system), now, *words)
 
     def add(
         self, part: Parts, key: str, *, where: str, files: str, observed_at: datetime
@@ -592,7 +599,11 @@ def collect_each(
     yield from (row for _, row in absent)
     prepared = [_Source.of(place, runs) for place in places]
     if archiving.remote is not None:
-        archiving.remote.fetch(source.key[0] for source in prepared)
+        archiving.remote.fetch(
+            source.key[0]
+            for source, place in zip(prepared, places, strict=True)
+            if source.last and not archiving.is_unchanged(place, on_error, source.last)
+        )
     local = replace(archiving, remote=None)
     batches = [
         _Batch(tuple(prepared[i : i + N_A_BATCH]), local, on_error)

@@ -19,7 +19,7 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     found,
 )
-from stateanalytics.io.archive.delta import is_url, local_copy
+from stateanalytics.io.archive.delta import is_url, local_copy, name_of
 from stateanalytics.io.archive.reading import Archived, ChosenWeeks, archived_sources, is_archive
 from stateanalytics.io.files import (
     LOG_ENDINGS,
@@ -364,7 +364,9 @@ def _with_distinct_labels(places: list[Place]) -> list[Place]:
     """Sources of archives under labels that no other input has."""
     taken = Counter(place.label for place in places)
     return [
-        replace(place, label=f"{place.label} [{place.path.name[:16]} in {place.archived.root}]")
+        replace(
+            place, label=f"{place.label} [{place.path.name[:16]} in {name_of(place.archived.root)}]"
+        )
         if place.archived is not None and taken[place.label] > 1
         else place
         for place in places

@@ -54,7 +54,7 @@ _NOTES = {
 _FAILED, _THERE = "failed", "there"
 _OWN = ("week", "run", "row")
 """Columns of a table that its frame does not have."""
-_WITHIN_S = 30
+_WITHIN_S = 60
 _BOUNDS = {
     "connect_timeout": "5s",
     "timeout": f"{_WITHIN_S}s",
@@ -65,8 +65,9 @@ _BOUNDS = {
 _N_TRIES = 10
 _REASONS = {
     "timed out": f"it did not answer within {_WITHIN_S} s",
-    "dns error|tcp connect|client error (Connect)": "it cannot be reached",
+    "dns error|tcp connect|[(]Connect[)]": "it cannot be reached",
     "credential|token request|IMDS": "there are no credentials for it",
+    "HTTP error": "something else answers there",
 }
 
 
@@ -164,8 +165,8 @@ class DeltaArchive:
             for some_weeks in _in_batches(by_week):
                 runs = {each.run.name for week in some_weeks for each in by_week[week]}
                 where = {"week": some_weeks} | ({} if chosen is None else {"run": sorted(runs)})
-                # An older program may have written fewer columns, and a newer one more.
-                rows = self._rows(f"{manifests.TABLES}/{frame}", where).sort(_OWN)
+                # A commit of which the answer was lost is made twice.
+                rows = self._rows(f"{manifests.TABLES}/{frame}", where).unique(_OWN).sort(_OWN)
                 parts = rows.partition_by("week", "run", as_dict=True, maintain_order=True)
                 for week in some_weeks:
                     there = [
@@ -278,7 +279,7 @@ class DeltaArchive:
             return DeltaTable(f"{self.url}/{name}", storage_options=_BOUNDS)
         return None
 
-    def _rows(self, name: str, where: dict[str, Iterable[str]] | None = None) -> pl.DataFrame:
+    def _rows(self, name: str, where: Mapping[str, Iterable[str]] | None = None) -> pl.DataFrame:
         from deltalake import QueryBuilder
 
         table = self._table(name)
@@ -339,9 +340,16 @@ def local_copy(url: str, weeks: ChosenWeeks | None = None) -> Path:
         )
     archive.fetch(weeks=weeks)
     _COPIES[url, weeks] = archive
+    _URLS[archive.root] = url
     return archive.root
 
 
+def name_of(root: Path) -> str:
+    """What a user calls an archive: its path, or the URL that it is a private copy of."""
+    return _URLS.get(root, str(root))
+
+
+_URLS: dict[Path, str] = {}
 _COPIES: dict[tuple[str, ChosenWeeks | None], DeltaArchive] = {}
 """Of this process, which may ask for the same archive several times."""
 
@@ -362,22 +370,22 @@ def _in_batches(by_week: dict[str, list[Piece]]) -> Iterator[list[str]]:
 @contextmanager
 def _reaching(url: str) -> Iterator[None]:
     """Turn what the library raises into an error that names the place, and no credentials."""
-    from deltalake.exceptions import CommitFailedError, DeltaProtocolError, TableNotFoundError
+    from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
     try:
         yield
     except (CommitFailedError, TableNotFoundError):
         raise
-    except DeltaProtocolError:
-        raise NotAStoreError(
-            f"The tables of {url!r:.200} need a newer deltalake.", "pip install -U deltalake"
-        ) from None
     # Some of its errors are of no class of their own. Their texts may quote requests.
     except Exception as error:
         text = str(error)
+        if "nsupported" in text:
+            raise NotAStoreError(
+                f"The tables of {url!r:.200} need a newer deltalake.", "pip install -U deltalake"
+            ) from None
         status = re.search(r"\b[45]\d\d [A-Z][A-Za-z ]+", text)
         known = (why for words, why in _REASONS.items() if re.search(words, text))
-        why = next(known, f"{type(error).__name__}" if status is None else f"it says {status[0]}")
+        why = next(known, type(error).__name__ if status is None else f"it says {status[0]}")
         raise StoreBusyError(
             f"The archive {url!r:.200} cannot be used: {why}.",
             "check its name, the network, and the credentials in the environment; "
