@@ -200,7 +200,8 @@ def _write_views(folder: Path) -> None:
     "--to",
     required=True,
     metavar="FOLDER",
-    help="Archive into this folder, which is created if needed; nothing in it is overwritten.",
+    help="Archive into this folder, or to a URL such as s3://bucket/history. It is created if "
+    "needed; nothing in it is overwritten.",
 )
 @click.option(
     "--jobs",

@@ -243,6 +243,15 @@ class Archiving:
                 'read it without as_of: sa.read("state.db").archive("history/")',
             )
         places = {place.label: place for place in find_places(named)[0]}
+        node = platform.node()
+        keys = {
+            label: key_of(place)
+            if (place := places.get(label))
+            else (source_key(node, label), label)
+            for label in facts.sources["source"]
+        }
+        if self.remote is not None:
+            self.remote.fetch(key for key, _ in keys.values())
         rows, notes = [], []
         for source in facts.sources.iter_rows(named=True):
             label = source["source"]
@@ -250,11 +259,8 @@ class Archiving:
                 message = f"the same as {source['same_as']}"
                 rows.append(outcome(label, source["system"], "same", message=message))
                 continue
-            place = places.get(label)
-            key, where = key_of(place) if place else (source_key(platform.node(), label), label)
+            key, where = keys[label]
             part = _part_of(facts, source)
-            if self.remote is not None:
-                self.remote.fetch([key])
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
             notes.append((key, rows[-1]))
         self.note(notes)
@@ -447,7 +453,7 @@ def collect(
     sources : path or sequence of paths
         Files, directories, patterns; none: the usual places.
     to : str or pathlib.Path
-        The folder of an archive; a new one is created.
+        The folder of an archive, or a URL such as ``s3://bucket/history``; a new one is created.
     executor : optional
         The executor of the batches: anything with ``submit``, such as an executor of the standard
         library or Dask's ``Client().get_executor()``, or with ``apply_async``, such as Ray's
@@ -475,6 +481,10 @@ def collect(
         If ``to`` is something else, ``jobs`` no number, or ``executor`` no executor.
     NoRoomError
         If the archive cannot be written to.
+    StoreBusyError
+        If the place that a URL names does not answer in time.
+    MissingComponentError
+        If a URL needs the extra ``delta``.
 
     Notes
     -----
@@ -515,7 +525,7 @@ def compact_archive(archive: str | Path) -> bool:
     Parameters
     ----------
     archive : str or pathlib.Path
-        The folder; one that an older version wrote is rewritten, too.
+        The folder or URL; a folder that an older version wrote is rewritten, too.
 
     Returns
     -------

@@ -166,17 +166,17 @@ def _joined(
 
 
 def write_table(
-    root: Path, batch: Sequence[tuple[list[Piece], pl.DataFrame]]
+    root: Path, batch: Sequence[tuple[list[Piece], pl.DataFrame]], level: int = _LEVEL
 ) -> Iterator[tuple[tuple[str, manifests.Shard], manifests.Shard]]:
     """Write one table, or two halves; the rows of each piece lie together in it."""
     memory = io.BytesIO()
     whole = pl.concat([rows for _, rows in batch])
-    whole.write_parquet(memory, compression="zstd", compression_level=_LEVEL)
+    whole.write_parquet(memory, compression="zstd", compression_level=level)
     content, first = memory.getvalue(), 0
     if _is_too_dense(whole.height, len(content)):
         half = len(batch) // 2
         for some_of_it in (batch[:half], batch[half:]) if half else ():
-            yield from write_table(root, some_of_it)
+            yield from write_table(root, some_of_it, level)
         return
     digest = sha256(content).hexdigest()
     for some, rows in batch:

@@ -52,8 +52,12 @@ _NOTES = {
     **{"label": schema.TEXT, "message": schema.TEXT},
 }
 _FAILED, _THERE = "failed", "there"
-_OWN = ("week", "run", "row")
+_OWN = {"week": schema.TEXT, "run": schema.TEXT, "row": schema.INTEGER}
 """Columns of a table that its frame does not have."""
+_NEEDED = {
+    RUNS: {"run": schema.TEXT, "manifest": schema.TEXT, "version": schema.INTEGER},
+    NOTES: _NOTES,
+}
 _WITHIN_S = 60
 _BOUNDS = {
     "connect_timeout": "5s",
@@ -62,8 +66,11 @@ _BOUNDS = {
     "retry_timeout": f"{_WITHIN_S}s",
 }
 """Of one request: without them the library would try for minutes."""
+_SLOW_S = 20
+"""To open a table takes a few small requests: with more than this, a read would take an hour."""
 _N_TRIES = 10
 _REASONS = {
+    "answered slowly": f"it took more than {_SLOW_S} s for a few small requests",
     "timed out": f"it did not answer within {_WITHIN_S} s",
     "dns error|tcp connect|[(]Connect[)]": "it cannot be reached",
     "credential|token request|IMDS": "there are no credentials for it",
@@ -136,8 +143,8 @@ class DeltaArchive:
         archive.root.mkdir()
         runs = archive._rows(RUNS)
         if runs.height:
-            version = runs["version"].max()
-            if isinstance(version, int) and version > manifests.ARCHIVE_VERSION:
+            version: Any = runs["version"].max()
+            if version > manifests.ARCHIVE_VERSION:
                 raise NotAStoreError(
                     f"The archive {url!r:.200} has version {version}; "
                     f"this program reads up to {manifests.ARCHIVE_VERSION}.",
@@ -166,17 +173,19 @@ class DeltaArchive:
                 runs = {each.run.name for week in some_weeks for each in by_week[week]}
                 where = {"week": some_weeks} | ({} if chosen is None else {"run": sorted(runs)})
                 # A commit of which the answer was lost is made twice.
-                rows = self._rows(f"{manifests.TABLES}/{frame}", where).unique(_OWN).sort(_OWN)
+                rows = (
+                    self._rows(f"{manifests.TABLES}/{frame}", where).unique(list(_OWN)).sort(*_OWN)
+                )
                 parts = rows.partition_by("week", "run", as_dict=True, maintain_order=True)
                 for week in some_weeks:
                     there = [
-                        ([each], part.drop(_OWN))
+                        ([each], part.drop(list(_OWN)))
                         for each in by_week[week]
                         if (part := parts.get((week, each.run.name))) is not None
                         and part.height == each.shard.n_rows
                     ]
                     if there:
-                        moved.update(write_table(self.root, there))
+                        moved.update(write_table(self.root, there, level=1))
         for run in self._runs():
             if run.name in self.texts:
                 shards = tuple(moved.get((run.name, shard), shard) for shard in run.shards)
@@ -204,7 +213,8 @@ class DeltaArchive:
         StoreBusyError
             If the place does not answer, or others keep changing it.
         """
-        new = [run for run in self._runs() if run.name not in self.texts]
+        loose = {path.name for path in (self.root / manifests.MANIFESTS).glob("*.json")}
+        new = [run for run in self._runs() if run.name in loose - self.texts.keys()]
         by_frame: dict[str, list[pl.DataFrame]] = {}
         for run in new:
             for shard in run.shards:
@@ -240,7 +250,7 @@ class DeltaArchive:
             if table is not None:
                 with _reaching(self.url):
                     is_joined |= table.optimize.compact()["numFilesAdded"] > 0
-                    table.vacuum(dry_run=False)  # files that nobody has read for a week
+                    table.vacuum(dry_run=False)  # files that were replaced a week ago
         return is_joined
 
     def is_current(self) -> bool:
@@ -257,10 +267,11 @@ class DeltaArchive:
         put_whole(path, content)
 
     def _write_notes(self) -> None:
-        rows = self._rows(NOTES)
+        # Keys become paths, which must not lead out of the copy.
+        rows = self._rows(NOTES).filter(pl.col("key").str.contains("^[0-9a-f]{16}$"))
         if not rows.height:
             return
-        newest = rows.select(list(_NOTES)).sort("at").unique("key", keep="last")
+        newest = rows.sort("at").unique("key", keep="last")
         failed = [
             manifests.Attempt(row["key"], row["label"], row["at"], row["message"])
             for row in newest.filter(status=_FAILED).iter_rows(named=True)
@@ -275,8 +286,12 @@ class DeltaArchive:
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
+        began_s = time.monotonic()
         with suppress(TableNotFoundError), _reaching(self.url):
-            return DeltaTable(f"{self.url}/{name}", storage_options=_BOUNDS)
+            table = DeltaTable(f"{self.url}/{name}", storage_options=_BOUNDS)
+            if time.monotonic() - began_s > _SLOW_S:
+                raise TimeoutError("answered slowly")
+            return table
         return None
 
     def _rows(self, name: str, where: Mapping[str, Iterable[str]] | None = None) -> pl.DataFrame:
@@ -284,8 +299,9 @@ class DeltaArchive:
 
         table = self._table(name)
         self.seen[name] = table and table.version()
+        needed = _NEEDED.get(name, _OWN)
         if table is None:
-            return pl.DataFrame(schema=dict.fromkeys(_OWN, pl.String))
+            return pl.DataFrame(schema=needed)
         tests = [
             # Weeks and names of runs are words that `Manifest.of` has checked.
             f"{column} IN ({', '.join(map(repr, words))})"
@@ -293,8 +309,14 @@ class DeltaArchive:
         ]
         chosen = f" WHERE {' AND '.join(tests)}" if tests else ""
         with _reaching(self.url):
-            rows = QueryBuilder().register("t", table).execute(f"SELECT * FROM t{chosen}")
-            return pl.DataFrame(rows)
+            found = QueryBuilder().register("t", table).execute(f"SELECT * FROM t{chosen}")
+            rows = pl.DataFrame(found)
+        with suppress(pl.exceptions.PolarsError):
+            return rows.cast(pl.Schema(needed)).drop_nulls(list(needed))
+        raise NotAStoreError(
+            f"The table {name!r} of {self.url!r:.200} is none of ours.",
+            "name a place that holds nothing else, such as s3://bucket/history",
+        )
 
     def _append(self, name: str, rows: pl.DataFrame) -> None:
         from deltalake import WriterProperties, write_deltalake
