@@ -11,7 +11,7 @@ NUMBER ?= 40
 MINUTES ?= 60
 CLIENT ?= all
 VERSION ?= pinned
-QUICK  := 'not slow and not spark and not lab and not fleet and not models and not instants'
+QUICK  := 'not slow and not spark and not lab and not fleet and not models and not delta and not instants'
 
 .PHONY: gallery help report test slow instants check check-all contract fuzz mutants size bench lint docs site site-audit dist clean
 
@@ -21,7 +21,7 @@ help:
 	@echo "make instants   states at every instant of every sample, for an hour or two"
 	@echo "make check      test, format, lint and types, and two minutes of make fuzz"
 	@echo "make slow       what make test leaves out: browsers, notebooks, limits, every example"
-	@echo "make check-all  everything, on JupyterLab, Spark, Dask, Ray and statsmodels too"
+	@echo "make check-all  everything, on JupyterLab, Spark, Dask, Ray, statsmodels and S3 too"
 	@echo "make fuzz       mutated inputs through every reader and step (MINUTES=… SEED=…)"
 	@echo "make contract   the real clients against a mock provider (CLIENT=… VERSION=pinned|newest)"
 	@echo "make mutants    make small wrong changes and show which no test noticed (SEED=… NUMBER=…)"
@@ -56,7 +56,7 @@ test: $(VENV)/.developed
 
 # Properties again, on half of their examples and with polars in as many threads as it likes.
 slow: $(VENV)/.developed
-	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not fleet and not models and not instants'
+	$(BIN)/pytest -q -n 2 --dist worksteal -m '(slow or hypothesis) and not lab and not spark and not fleet and not models and not delta and not instants'
 
 # States at every instant of every sample against copies that end there: an hour or two.
 instants: $(VENV)/.developed
@@ -73,7 +73,7 @@ check: lint test
 	$(MAKE) fuzz MINUTES=2
 
 check-all: lint
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark,fleet,models]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,lab,spark,fleet,models,buckets]'
 	$(BIN)/pytest -q -n 2 --dist worksteal --hypothesis-profile=whole -m 'not instants'
 
 # Answers are kept in .fuzz/: it goes on where it was stopped, with what was wrong first.

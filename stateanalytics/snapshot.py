@@ -566,7 +566,7 @@ class Snapshot(Facts):
         Parameters
         ----------
         to : str or pathlib.Path
-            An archive, or a folder in which to create one.
+            An archive, or a folder or URL (``s3://…``) at which to create one.
         bodies : bool
             Whether to keep texts of messages, too; they must have been read.
         redact : bool

@@ -236,6 +236,7 @@ DISTRIBUTIONS = {
 EXTRAS = {
     "notebook": {"widgets", "magics", "charts"},
     "excel": {"io"},
+    "delta": {"io"},
     "mcp": {"mcp_server"},
     "models": {"survival", "stats"},
     "spark": {"core", "state"},

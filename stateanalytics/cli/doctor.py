@@ -17,7 +17,7 @@ from stateanalytics.core.text import visible
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+))?")
 _ONLY_BEFORE = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
-_FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab")
+_FOR_DEVELOPERS = ("dev", "site", "bench", "fleet", "lab", "buckets")
 
 
 @click.command(epilog=examples("doctor"))

@@ -15,6 +15,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.text import shell_word
 from stateanalytics.core.words import dollars, how_long
+from stateanalytics.io.archive.delta import name_of
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
 
@@ -166,8 +167,8 @@ def _argument(path: str) -> str:
 
 
 def _relative(path: Path) -> str:
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith(os.pardir) else relative
+    relative, named = os.path.relpath(path), name_of(path)
+    return named if named != str(path) or relative.startswith(os.pardir) else relative
 
 
 def show_command(entity: Mapping[str, Any], place: str) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatch
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from stateanalytics.errors import (
     in_short,
 )
 from stateanalytics.io.archive import compacting, manifests
+from stateanalytics.io.archive.delta import DeltaArchive, is_url
 from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, last_runs, source_key
 from stateanalytics.io.archive.reading import Archived, is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
@@ -72,12 +74,15 @@ class Archiving:
         The wall clock.
     budget : Budget, optional
         Limits of reading each source.
+    remote : DeltaArchive, optional
+        The archive at a URL that the folder is a private copy of.
     """
 
     root: Path
     options: Options
     clock: Callable[[], datetime] = wall_clock
     budget: Budget | None = None
+    remote: DeltaArchive | None = None
 
     @classmethod
     def at(
@@ -88,7 +93,7 @@ class Archiving:
         redacted: bool = False,
         budget: Budget | str | None = None,
     ) -> Archiving:
-        """The archive in a folder.
+        """The archive in a folder, or at a URL.
 
         Raises
         ------
@@ -101,6 +106,11 @@ class Archiving:
                 'name one, such as "history/"',
                 shell="name one, such as --to history/",
             )
+        options = Options(bodies=bodies, redacted=redacted)
+        limits = None if budget is None else Budget.of(budget)
+        if is_url(to):
+            remote = DeltaArchive.at(str(to))
+            return cls(remote.root, options, budget=limits, remote=remote)
         refuse_scheme(to)
         # Through a link the archive is written to the place that the link leads to.
         root = Path(os.path.realpath(expanded(str(to))))
@@ -111,8 +121,7 @@ class Archiving:
                 'name a new folder, such as "history/"',
                 shell="name a new folder, such as --to history/",
             )
-        options = Options(bodies=bodies, redacted=redacted)
-        return cls(root, options, budget=None if budget is None else Budget.of(budget))
+        return cls(root, options, budget=limits)
 
     def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | pl.DataFrame]:
         """The sources that paths name, deduplicated; a row of `ARCHIVED` for a name of nothing."""
@@ -147,11 +156,8 @@ class Archiving:
             Its last run, as of the start of the collection.
         """
         began, (key, where) = self.clock(), key_and_path
-        limits = () if self.budget is None else (self.budget,)
-        words = (self.options, on_error, SCHEMA_VERSION, manifests.package_version(), *limits)
         system = "" if last is None else last.system
-        files = digest_of_files(files_of(place, system), began, *words)
-        if last is not None and files and files == last.files:
+        if last is not None and self.is_unchanged(place, on_error, last):
             return outcome(place.label, last.system, "unchanged")
         try:
             with spend(self.budget or Budget()):
@@ -160,7 +166,7 @@ class Archiving:
                 inputs = [place.path, *companions_of(place, part.system), *part.inputs]
                 refuse_inputs(self.root, inputs)
                 # Files that only the content names are not known before it is opened: no digest.
-                files = digest_of_files(files_of(place, part.system), began, *words)
+                files = self._digest(place, part.system, began, on_error)
                 files = "" if part.inputs else files
                 return self.add(part, key, where=where, files=files, observed_at=began)
             finally:
@@ -168,6 +174,16 @@ class Archiving:
                     store.close()
         except (SourceError, ArgumentError, NoRoomError) as error:
             return outcome(place.label, system, "failed", message=_with_hint(error))
+
+    def is_unchanged(self, place: Place, on_error: OnError, last: Manifest) -> bool:
+        """Whether the files of a source have the sizes and times that its last run found."""
+        files = self._digest(place, last.system, self.clock(), on_error)
+        return files != "" and files == last.files
+
+    def _digest(self, place: Place, system: str, now: datetime, on_error: OnError) -> str:
+        limits = () if self.budget is None else (self.budget,)
+        words = (self.options, on_error, SCHEMA_VERSION, manifests.package_version(), *limits)
+        return digest_of_files(files_of(place, system), now, *words)
 
     def add(
         self, part: Parts, key: str, *, where: str, files: str, observed_at: datetime
@@ -213,6 +229,15 @@ class Archiving:
                 'read it without as_of: sa.read("state.db").archive("history/")',
             )
         places = {place.label: place for place in find_places(named)[0]}
+        node = platform.node()
+        keys = {
+            label: key_of(place)
+            if (place := places.get(label))
+            else (source_key(node, label), label)
+            for label in facts.sources["source"]
+        }
+        if self.remote is not None:
+            self.remote.fetch(key for key, _ in keys.values())
         rows, notes = [], []
         for source in facts.sources.iter_rows(named=True):
             label = source["source"]
@@ -220,8 +245,7 @@ class Archiving:
                 message = f"the same as {source['same_as']}"
                 rows.append(outcome(label, source["system"], "same", message=message))
                 continue
-            place = places.get(label)
-            key, where = key_of(place) if place else (source_key(platform.node(), label), label)
+            key, where = keys[label]
             part = _part_of(facts, source)
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
             notes.append((key, rows[-1]))
@@ -258,6 +282,8 @@ class Archiving:
                 label, message = map(masked_text, texts) if is_masked else texts
                 # What to type now is no news for who reads the archive later.
                 failed.append(manifests.Attempt(key, label, now, message.partition(_HINT)[0]))
+        if self.remote is not None:
+            self.remote.note(collected, failed, there, now)
         try:
             manifests.note_attempts(self.root, failed, [*there, *collected])
             manifests.note_looks(self.root, collected, now)
@@ -267,11 +293,18 @@ class Archiving:
     def tidy(self, *, is_all: bool = False) -> None:
         """Delete notes that newer ones replace, and join files: many ones, or ``is_all``.
 
+        What is new is appended to the archive at a URL, where that is.
+
         Raises
         ------
         NoRoomError
             If the archive cannot be written to.
         """
+        if self.remote is not None:
+            self.remote.publish()
+            if is_all:
+                self.remote.compact()
+            return
         try:
             manifests.drop_old_looks(self.root, self.clock())
             compacting.compact(self.root, is_forced=is_all)
@@ -408,7 +441,7 @@ def collect(
     sources : path or sequence of paths
         Files, directories, patterns; none: the usual places.
     to : str or pathlib.Path
-        The folder of an archive; a new one is created.
+        The folder of an archive, or a URL such as ``s3://bucket/history``; a new one is created.
     executor : optional
         The executor of the batches: anything with ``submit``, such as an executor of the standard
         library or Dask's ``Client().get_executor()``, or with ``apply_async``, such as Ray's
@@ -436,6 +469,10 @@ def collect(
         If ``to`` is something else, ``jobs`` no number, or ``executor`` no executor.
     NoRoomError
         If the archive cannot be written to.
+    StoreBusyError
+        If the place that a URL names does not answer in time.
+    MissingComponentError
+        If a URL needs the extra ``delta``.
 
     Notes
     -----
@@ -476,7 +513,7 @@ def compact_archive(archive: str | Path) -> bool:
     Parameters
     ----------
     archive : str or pathlib.Path
-        The folder; one that an older version wrote is rewritten, too.
+        The folder or URL; a folder that an older version wrote is rewritten, too.
 
     Returns
     -------
@@ -503,7 +540,8 @@ def compact_archive(archive: str | Path) -> bool:
     >>> compact_archive(history), compact_archive(history)
     (True, False)
     """
-    root = Archiving.at(archive).root
+    archiving = Archiving.at(archive)
+    root = archiving.root
     if not root.is_dir() or not is_archive(root):
         raise ArgumentError(
             f"There is no archive {str(archive)!r} to compact.",
@@ -518,6 +556,8 @@ def compact_archive(archive: str | Path) -> bool:
             'delete them, or write a new archive: sa.read("history/").archive("new/")',
             shell="delete them, or write a new archive: stateanalytics archive history/ --to new/",
         )
+    if archiving.remote is not None:
+        return archiving.remote.compact()
     try:
         return compacting.compact(root, is_forced=True)
     except OSError as error:
@@ -540,6 +580,12 @@ def collect_each(
         Some sources: first names of nothing, then the others in the order of their names.
     """
     check_number("jobs", jobs, 4, is_whole=True, is_above=True)
+    if archiving.remote is not None and executor is not None:
+        raise ArgumentError(
+            "An executor may run on other machines, which do not see the private copy of the "
+            "archive that a URL needs.",
+            "use jobs=4, or collect on each machine: several may write to one URL",
+        )
     sources = list(archiving.places_of(named))
     places = [source for source in sources if isinstance(source, Place)]
     runs = last_runs(archiving.root)
@@ -550,19 +596,28 @@ def collect_each(
     archiving.note(absent, there)
     yield from (row for _, row in absent)
     prepared = [_Source.of(place, runs) for place in places]
+    if archiving.remote is not None:
+        archiving.remote.fetch(
+            source.key[0]
+            for source, place in zip(prepared, places, strict=True)
+            if source.last and not archiving.is_unchanged(place, on_error, source.last)
+        )
+    local = replace(archiving, remote=None)
     batches = [
-        _Batch(tuple(prepared[i : i + N_A_BATCH]), archiving, on_error)
+        _Batch(tuple(prepared[i : i + N_A_BATCH]), local, on_error)
         for i in range(0, len(prepared), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
-        yield from _tidied(archiving, (_noted(batch, _archived(batch)) for batch in batches))
+        yield from _tidied(
+            archiving, (_noted(archiving, batch, _archived(batch)) for batch in batches)
+        )
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
             done = threads.map(lambda batch: _tried(run, batch), batches)
-            yield from _tidied(archiving, map(_noted, batches, done))
+            yield from _tidied(archiving, map(_noted, repeat(archiving), batches, done))
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
@@ -685,9 +740,9 @@ def _end_with_its_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
+def _noted(archiving: Archiving, batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of a batch, which are recorded in the archive, too."""
     keys = [source.key[0] for source in batch.sources]
     single_rows = [rows[i : i + 1] for i in range(rows.height)]
-    batch.archiving.note(list(zip(keys, single_rows, strict=True)))
+    archiving.note(list(zip(keys, single_rows, strict=True)))
     return rows

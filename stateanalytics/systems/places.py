@@ -19,7 +19,8 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     found,
 )
-from stateanalytics.io.archive.reading import Archived, archived_sources, is_archive
+from stateanalytics.io.archive.delta import is_url, local_copy, name_of
+from stateanalytics.io.archive.reading import Archived, ChosenWeeks, archived_sources, is_archive
 from stateanalytics.io.files import (
     LOG_ENDINGS,
     legible,
@@ -305,7 +306,9 @@ def owner_of(store: Store) -> System | None:
     return None
 
 
-def find_places(named: Sequence[str | Path]) -> tuple[list[Place], list[Place]]:
+def find_places(
+    named: Sequence[str | Path], weeks: ChosenWeeks | None = None
+) -> tuple[list[Place], list[Place]]:
     """The files that are meant, without duplicates, in the order they were named.
 
     Parameters
@@ -335,7 +338,7 @@ def find_places(named: Sequence[str | Path]) -> tuple[list[Place], list[Place]]:
     places: dict[tuple[int, int] | str, Place] = {}
     duplicates = []
     for name in named:
-        for match in _expand(name):
+        for match in _expand(name, weeks):
             place = replace(match, label=legible(match.label))
             identity = _identity(place)
             if identity in places:
@@ -361,7 +364,9 @@ def _with_distinct_labels(places: list[Place]) -> list[Place]:
     """Sources of archives under labels that no other input has."""
     taken = Counter(place.label for place in places)
     return [
-        replace(place, label=f"{place.label} [{place.path.name[:16]} in {place.archived.root}]")
+        replace(
+            place, label=f"{place.label} [{place.path.name[:16]} in {name_of(place.archived.root)}]"
+        )
         if place.archived is not None and taken[place.label] > 1
         else place
         for place in places
@@ -386,7 +391,7 @@ def _first_usual(usual: list[Path]) -> list[Place]:
     )
 
 
-def _expand(name: str | Path) -> list[Place]:
+def _expand(name: str | Path, weeks: ChosenWeeks | None) -> list[Place]:
     text = str(name)
     if not isinstance(name, str | Path) or not text.strip() or "\x00" in text:
         raise ArgumentError(
@@ -396,6 +401,8 @@ def _expand(name: str | Path) -> list[Place]:
             "sa.read('path/to/state.db')",
             shell="path/to/state.db",
         )
+    if is_url(text):
+        text = str(local_copy(text, weeks))
     refuse_scheme(text)
     path = expanded(text)
     try:

@@ -142,8 +142,8 @@ def read_and_keep(
             "on_error='raise'",
         )
     named = [paths] if isinstance(paths, str | Path) else list(paths)
-    places, duplicates = find_places(named)
     chosen = None if weeks is None else ChosenWeeks.of(weeks)
+    places, duplicates = find_places(named, chosen)
     given = None if as_of is None else as_utc(as_of)
     if chosen is not None and as_of is None:
         given = chosen.end_before(place.archived.last_at for place in places if place.archived)

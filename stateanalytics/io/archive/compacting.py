@@ -35,13 +35,14 @@ _DAY_S = 86_400
 
 
 @dataclass(frozen=True)
-class _Piece:
+class Piece:
     """The rows of one shard, and the run that they belong to."""
 
     run: manifests.Manifest
     shard: manifests.Shard
 
     def path(self, root: Path) -> Path:
+        """The place of its file in an archive."""
         return self.shard.path(root, self.run.system, self.run.key)
 
 
@@ -93,7 +94,7 @@ def compact(root: Path, *, is_forced: bool = False) -> bool:
         put_whole(table, content)
         names = {run.name for run in runs}
         _delete([*before, *(path for path in loose if path.name in names)])
-        pieces = (_Piece(run, each) for run in runs for each in run.shards)
+        pieces = (Piece(run, each) for run in runs for each in run.shards)
         replaced = {each.path(root) for each in pieces if (each.run.name, each.shard) in moved}
         _delete_unnamed(root, compacted, replaced=replaced)
     return True
@@ -108,17 +109,17 @@ def _moved(
     root: Path, runs: Sequence[manifests.Manifest], *, is_forced: bool
 ) -> Iterator[tuple[tuple[str, manifests.Shard], manifests.Shard]]:
     """Shards by the name of their run, each with the one that has its rows from now on."""
-    by_table: dict[tuple[str, str], list[_Piece]] = {}
+    by_table: dict[tuple[str, str], list[Piece]] = {}
     for run in runs:
         for shard in run.shards:
-            by_table.setdefault((shard.frame, shard.week), []).append(_Piece(run, shard))
+            by_table.setdefault((shard.frame, shard.week), []).append(Piece(run, shard))
     for pieces in by_table.values():
         chosen = _chosen(root, pieces, is_forced=is_forced)
         if chosen:
             yield from _joined(root, chosen)
 
 
-def _chosen(root: Path, pieces: Sequence[_Piece], *, is_forced: bool) -> list[_Piece]:
+def _chosen(root: Path, pieces: Sequence[Piece], *, is_forced: bool) -> list[Piece]:
     """The pieces to write again: small files, and tables that are not much larger."""
     sizes = {piece.path(root): piece.shard.n_bytes for piece in pieces}
     tables = {piece.path(root) for piece in pieces if piece.shard.first is not None}
@@ -133,16 +134,16 @@ def _chosen(root: Path, pieces: Sequence[_Piece], *, is_forced: bool) -> list[_P
 
 
 def _joined(
-    root: Path, pieces: Sequence[_Piece]
+    root: Path, pieces: Sequence[Piece]
 ) -> Iterator[tuple[tuple[str, manifests.Shard], manifests.Shard]]:
     """The pieces written as tables, each of equal columns and not too large."""
-    owners: dict[tuple[Path, int | None, int], list[_Piece]] = {}
+    owners: dict[tuple[Path, int | None, int], list[Piece]] = {}
     for piece in pieces:
         # Two runs that found the same rows may name one file.
         shard = piece.shard
         owners.setdefault((piece.path(root), shard.first, shard.n_rows), []).append(piece)
     files: dict[Path, pl.DataFrame | None] = {}
-    batches: dict[tuple[object, ...], list[tuple[list[_Piece], pl.DataFrame]]] = {}
+    batches: dict[tuple[object, ...], list[tuple[list[Piece], pl.DataFrame]]] = {}
     for (path, first, n_rows), some in owners.items():
         if path not in files:
             try:
@@ -157,25 +158,25 @@ def _joined(
         rows = whole.slice(first or 0, n_rows)
         batch = batches.setdefault(tuple(rows.schema.items()), [])
         if batch and sum(other.height for _, other in batch) + n_rows > MOST_ROWS:
-            yield from _table(root, batch)
+            yield from write_table(root, batch)
             batch.clear()
         batch.append((some, rows))
     for batch in batches.values():
-        yield from _table(root, batch)
+        yield from write_table(root, batch)
 
 
-def _table(
-    root: Path, batch: Sequence[tuple[list[_Piece], pl.DataFrame]]
+def write_table(
+    root: Path, batch: Sequence[tuple[list[Piece], pl.DataFrame]], level: int = _LEVEL
 ) -> Iterator[tuple[tuple[str, manifests.Shard], manifests.Shard]]:
     """Write one table, or two halves; the rows of each piece lie together in it."""
     memory = io.BytesIO()
     whole = pl.concat([rows for _, rows in batch])
-    whole.write_parquet(memory, compression="zstd", compression_level=_LEVEL)
+    whole.write_parquet(memory, compression="zstd", compression_level=level)
     content, first = memory.getvalue(), 0
     if _is_too_dense(whole.height, len(content)):
         half = len(batch) // 2
         for some_of_it in (batch[:half], batch[half:]) if half else ():
-            yield from _table(root, some_of_it)
+            yield from write_table(root, some_of_it, level)
         return
     digest = sha256(content).hexdigest()
     for some, rows in batch:
@@ -196,7 +197,7 @@ def _is_too_dense(n_rows: int, n_bytes: int) -> bool:
 
 def _delete_unnamed(root: Path, runs: Sequence[manifests.Manifest], *, replaced: set[Path]) -> None:
     """Delete files whose rows lie elsewhere now, and those that a killed run left long ago."""
-    named = {_Piece(run, shard).path(root) for run in runs for shard in run.shards}
+    named = {Piece(run, shard).path(root) for run in runs for shard in run.shards}
     _delete(replaced - named)
     # Where folders have no locks, a run may be writing just now.
     long_ago_s = time.time() - _DAY_S

@@ -298,11 +298,12 @@ def tables_of_runs(root: Path) -> list[Path]:
     return [root / MANIFESTS / name for name in _names(root) if _TABLE.fullmatch(name)]
 
 
-def table_of_runs(root: Path, runs: Iterable[Manifest]) -> tuple[Path, bytes]:
-    """A new table of runs, and its place."""
+def table_of_runs(root: Path, runs: Iterable[Manifest | str]) -> tuple[Path, bytes]:
+    """A new table of runs, some of them JSON already, and its place."""
     number = max((int(path.name[5:11]) for path in tables_of_runs(root)), default=0) + 1
     head = json.dumps({"archive": ARCHIVE_VERSION, "package": package_version()})
-    lines = [head, *(run.as_json(indent=None) for run in runs)]
+    texts = (run if isinstance(run, str) else run.as_json(indent=None) for run in runs)
+    lines = [head, *texts]
     path = root / MANIFESTS / f"runs-{number:06}-{secrets.token_hex(4)}.jsonl"
     return path, "".join(f"{line}\n" for line in lines).encode()
 

@@ -1,0 +1,415 @@
+"""An archive at a URL: Delta tables, which several machines append to and other tools read.
+
+::
+
+    <url>/runs              a row a run: its manifest as JSON
+    <url>/notes             a row each time that a source was collected, or could not be
+    <url>/tables/<frame>    the rows of all runs, partitioned by week
+
+Reading copies what is needed into a private folder, which is an archive like any other. To
+collect into a URL is to collect into such a copy, and to append its new runs to the tables:
+first their rows, last the runs themselves. Rows whose run is not in ``runs`` do not count.
+Credentials and settings of a place are those that the library takes from the environment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import polars as pl
+
+from stateanalytics.core import schema
+from stateanalytics.errors import (
+    ArgumentError,
+    NotAStoreError,
+    SourceNotFoundError,
+    StoreBusyError,
+    needing,
+)
+from stateanalytics.io.archive import manifests
+from stateanalytics.io.archive.compacting import MOST_ROWS, Piece, write_table
+from stateanalytics.io.archive.reading import ChosenWeeks, read_shard
+from stateanalytics.io.outputs import put_whole
+from stateanalytics.io.processes import make_private_folder
+
+if TYPE_CHECKING:
+    import deltalake
+
+_SCHEME = re.compile(r"(s3a?|gs|az|abfss?|file)://", re.IGNORECASE)
+RUNS, NOTES = "runs", "notes"
+_NOTES = {
+    **{"key": schema.TEXT, "at": schema.MOMENT, "status": schema.TEXT},
+    **{"label": schema.TEXT, "message": schema.TEXT},
+}
+_FAILED, _THERE = "failed", "there"
+_OWN = {"week": schema.TEXT, "run": schema.TEXT, "row": schema.INTEGER}
+"""Columns of a table that its frame does not have."""
+_NEEDED = {
+    RUNS: {"run": schema.TEXT, "manifest": schema.TEXT, "version": schema.INTEGER},
+    NOTES: _NOTES,
+}
+_WITHIN_S = 60
+_BOUNDS = {
+    "connect_timeout": "5s",
+    "timeout": f"{_WITHIN_S}s",
+    "max_retries": "2",
+    "retry_timeout": f"{_WITHIN_S}s",
+}
+"""Of one request: without them the library would try for minutes."""
+_SLOW_S = 20
+"""To open a table takes a few small requests: with more than this, a read would take an hour."""
+_N_TRIES = 10
+_REASONS = {
+    "answered slowly": f"it took more than {_SLOW_S} s for a few small requests",
+    "timed out": f"it did not answer within {_WITHIN_S} s",
+    "dns error|tcp connect|[(]Connect[)]": "it cannot be reached",
+    "credential|token request|IMDS": "there are no credentials for it",
+    "HTTP error": "something else answers there",
+}
+
+
+def is_url(name: object) -> bool:
+    """Whether a name is that of an archive in Delta tables.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/history"), is_url("history/"), is_url("https://host/x")
+    (True, False, False)
+    """
+    return isinstance(name, str) and _SCHEME.match(name) is not None
+
+
+@dataclass(frozen=True)
+class DeltaArchive:
+    """An archive at a URL, and a private folder with a copy of what was needed of it so far.
+
+    Attributes
+    ----------
+    url : str
+        The place.
+    root : pathlib.Path
+        The copy.
+    texts : dict of str to str
+        The manifest of each run by the name of the run, as JSON.
+    notes : list of tuple
+        Rows of ``notes`` that are not appended yet.
+    seen : dict of str to int or None
+        The version of each table that was copied; None: there was none.
+    """
+
+    url: str
+    root: Path
+    texts: dict[str, str] = field(default_factory=dict, repr=False)
+    notes: list[tuple[Any, ...]] = field(default_factory=list, repr=False)
+    seen: dict[str, int | None] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def at(cls, url: str) -> DeltaArchive:
+        """The archive at a URL, its runs and notes copied, its rows not yet.
+
+        Raises
+        ------
+        ArgumentError
+            If the URL holds more than a place.
+        MissingComponentError
+            If the library is not installed.
+        NotAStoreError
+            If a newer version wrote the archive.
+        StoreBusyError
+            If the place does not answer in time, or refuses.
+        """
+        parts = urlsplit(url)
+        if parts.query or parts.fragment or ":" in parts.netloc.rpartition("@")[0]:
+            raise ArgumentError(
+                f"A URL of an archive has no password and no parameters; this {parts.scheme} one "
+                "has some.",
+                "put credentials into the environment, such as AWS_SECRET_ACCESS_KEY",
+            )
+        with needing("deltalake", f"{url!r:.200}", extra="delta", instead="name a local folder"):
+            import deltalake  # noqa: F401
+        folder = make_private_folder()
+        atexit.register(folder.delete)
+        archive = cls(url.rstrip("/"), folder.path / "archive")
+        archive.root.mkdir()
+        runs = archive._rows(RUNS)
+        if runs.height:
+            version: Any = runs["version"].max()
+            if version > manifests.ARCHIVE_VERSION:
+                raise NotAStoreError(
+                    f"The archive {url!r:.200} has version {version}; "
+                    f"this program reads up to {manifests.ARCHIVE_VERSION}.",
+                    "read it with the newest stateanalytics: pip install -U stateanalytics",
+                )
+            archive.texts.update(runs.select("run", "manifest").iter_rows())
+            archive._write_runs()
+        archive._write_notes()
+        return archive
+
+    def fetch(self, keys: Iterable[str] | None = None, weeks: ChosenWeeks | None = None) -> None:
+        """Copy the rows of some sources and weeks; by default of all.
+
+        Rows that are not there are missing in the copy, too, so a reader names them.
+        """
+        chosen = None if keys is None else set(keys)
+        by_frame: dict[str, dict[str, list[Piece]]] = {}
+        for run in self._runs():
+            for shard in run.shards if chosen is None or run.key in chosen else ():
+                if weeks is None or shard.week == manifests.ACROSS or weeks.has(shard.week):
+                    by_week = by_frame.setdefault(shard.frame, {})
+                    by_week.setdefault(shard.week, []).append(Piece(run, shard))
+        moved: dict[tuple[str, manifests.Shard], manifests.Shard] = {}
+        for frame, by_week in by_frame.items():
+            for some_weeks in _in_batches(by_week):
+                runs = {each.run.name for week in some_weeks for each in by_week[week]}
+                where = {"week": some_weeks} | ({} if chosen is None else {"run": sorted(runs)})
+                # A commit of which the answer was lost is made twice.
+                rows = (
+                    self._rows(f"{manifests.TABLES}/{frame}", where).unique(list(_OWN)).sort(*_OWN)
+                )
+                parts = rows.partition_by("week", "run", as_dict=True, maintain_order=True)
+                for week in some_weeks:
+                    there = [
+                        ([each], part.drop(list(_OWN)))
+                        for each in by_week[week]
+                        if (part := parts.get((week, each.run.name))) is not None
+                        and part.height == each.shard.n_rows
+                    ]
+                    if there:
+                        moved.update(write_table(self.root, there, level=1))
+        for run in self._runs():
+            if run.name in self.texts:
+                shards = tuple(moved.get((run.name, shard), shard) for shard in run.shards)
+                self.texts[run.name] = replace(run, shards=shards).as_json(indent=None)
+        self._write_runs()
+
+    def note(
+        self,
+        collected: Mapping[str, str],
+        failed: Iterable[manifests.Attempt],
+        there: Iterable[str],
+        now: datetime,
+    ) -> None:
+        """Remember what became of sources, for the next `publish`."""
+        known = manifests.read_attempts(self.root)
+        self.notes.extend((key, now, status, "", "") for key, status in collected.items())
+        self.notes.extend((each.key, now, _FAILED, each.label, each.message) for each in failed)
+        self.notes.extend((key, now, _THERE, "", "") for key in there if key in known)
+
+    def publish(self) -> None:
+        """Append the runs of the copy that the tables do not have, and the notes.
+
+        Raises
+        ------
+        StoreBusyError
+            If the place does not answer, or others keep changing it.
+        """
+        loose = {path.name for path in (self.root / manifests.MANIFESTS).glob("*.json")}
+        new = [run for run in self._runs() if run.name in loose - self.texts.keys()]
+        by_frame: dict[str, list[pl.DataFrame]] = {}
+        for run in new:
+            for shard in run.shards:
+                rows = read_shard(shard.path(self.root, run.system, run.key), shard)
+                own = (pl.lit(shard.week), pl.lit(run.name), pl.int_range(pl.len()))
+                named = [column.alias(name) for column, name in zip(own, _OWN, strict=True)]
+                by_frame.setdefault(shard.frame, []).append(rows.select(*named, pl.all()))
+        for frame, pieces in by_frame.items():
+            self._append(f"{manifests.TABLES}/{frame}", pl.concat(pieces, how="diagonal"))
+        if self.notes:
+            self._append(NOTES, pl.DataFrame(self.notes, _NOTES, orient="row"))
+            self.notes.clear()
+        if new:
+            columns = ("key", "label", "system", "place", "observed_at", "status", "package")
+            rows = pl.DataFrame([{name: getattr(run, name) for name in columns} for run in new])
+            texts = {run.name: run.as_json(indent=None) for run in new}
+            self._append(
+                RUNS,
+                rows.with_columns(
+                    run=pl.Series(list(texts)),
+                    version=pl.lit(manifests.ARCHIVE_VERSION),
+                    manifest=pl.Series(list(texts.values())),
+                ),
+            )
+            self.texts.update(texts)
+
+    def compact(self) -> bool:
+        """Join the small files of each table; whether there were any."""
+        frames = {shard.frame for run in self._runs() for shard in run.shards}
+        is_joined = False
+        for name in (RUNS, NOTES, *(f"{manifests.TABLES}/{frame}" for frame in sorted(frames))):
+            table = self._table(name)
+            if table is not None:
+                with _reaching(self.url):
+                    is_joined |= table.optimize.compact()["numFilesAdded"] > 0
+                    table.vacuum(dry_run=False)  # files that were replaced a week ago
+        return is_joined
+
+    def is_current(self) -> bool:
+        """Whether no table has changed since it was copied."""
+        tables = {name: self._table(name) for name in self.seen}
+        return self.seen == {name: table and table.version() for name, table in tables.items()}
+
+    def _runs(self) -> list[manifests.Manifest]:
+        return [run for each in manifests.runs_by_source(self.root).values() for run in each.runs]
+
+    def _write_runs(self) -> None:
+        path, content = manifests.table_of_runs(self.root, self.texts.values())
+        path.parent.mkdir(exist_ok=True)
+        put_whole(path, content)
+
+    def _write_notes(self) -> None:
+        # Keys become paths, which must not lead out of the copy.
+        rows = self._rows(NOTES).filter(pl.col("key").str.contains("^[0-9a-f]{16}$"))
+        if not rows.height:
+            return
+        newest = rows.sort("at").unique("key", keep="last")
+        failed = [
+            manifests.Attempt(row["key"], row["label"], row["at"], row["message"])
+            for row in newest.filter(status=_FAILED).iter_rows(named=True)
+        ]
+        manifests.note_attempts(self.root, failed, ())
+        looks = rows.filter(pl.col("status").is_in(manifests.STATUSES))
+        newest = looks.sort("at").unique("key", keep="last", maintain_order=True)
+        for at, some in newest.group_by("at"):
+            manifests.note_looks(self.root, dict(some.select("key", "status").iter_rows()), at[0])
+
+    def _table(self, name: str) -> deltalake.DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        began_s = time.monotonic()
+        with suppress(TableNotFoundError), _reaching(self.url):
+            table = DeltaTable(f"{self.url}/{name}", storage_options=_BOUNDS)
+            if time.monotonic() - began_s > _SLOW_S:
+                raise TimeoutError("answered slowly")
+            return table
+        return None
+
+    def _rows(self, name: str, where: Mapping[str, Iterable[str]] | None = None) -> pl.DataFrame:
+        from deltalake import QueryBuilder
+
+        table = self._table(name)
+        self.seen[name] = table and table.version()
+        needed = _NEEDED.get(name, _OWN)
+        if table is None:
+            return pl.DataFrame(schema=needed)
+        tests = [
+            # Weeks and names of runs are words that `Manifest.of` has checked.
+            f"{column} IN ({', '.join(map(repr, words))})"
+            for column, words in (where or {}).items()
+        ]
+        chosen = f" WHERE {' AND '.join(tests)}" if tests else ""
+        with _reaching(self.url):
+            found = QueryBuilder().register("t", table).execute(f"SELECT * FROM t{chosen}")
+            rows = pl.DataFrame(found)
+        with suppress(pl.exceptions.PolarsError):
+            return rows.cast(pl.Schema(needed)).drop_nulls(list(needed))
+        raise NotAStoreError(
+            f"The table {name!r} of {self.url!r:.200} is none of ours.",
+            "name a place that holds nothing else, such as s3://bucket/history",
+        )
+
+    def _append(self, name: str, rows: pl.DataFrame) -> None:
+        from deltalake import WriterProperties, write_deltalake
+        from deltalake.exceptions import CommitFailedError
+
+        for number in range(_N_TRIES):
+            with suppress(CommitFailedError), _reaching(self.url):
+                write_deltalake(
+                    f"{self.url}/{name}",
+                    rows,
+                    mode="append",
+                    schema_mode="merge",
+                    partition_by=["week"] if "week" in rows.columns else None,
+                    storage_options=_BOUNDS,
+                    writer_properties=WriterProperties(compression="ZSTD"),
+                )
+                return
+            # Another process has created the table, or added a column to it.
+            time.sleep(random.uniform(0, 0.1 * 2**number))
+        raise StoreBusyError(
+            f"Other processes keep changing the archive {self.url!r:.200}.",
+            "run the same command again: what is there already is not added again",
+        )
+
+
+def local_copy(url: str, weeks: ChosenWeeks | None = None) -> Path:
+    """A private copy of the archive at a URL, or of some weeks of it, until this process ends.
+
+    Raises
+    ------
+    SourceNotFoundError
+        If there is no archive with a finished run.
+    """
+    before = _COPIES.get((url, weeks))
+    if before is not None and before.is_current():
+        return before.root
+    archive = DeltaArchive.at(url)
+    if not archive.texts:
+        raise SourceNotFoundError(
+            f"There is no archive {url!r:.200}, or none of its runs was finished.",
+            f"archive something: sa.collect('state.db', {url!r:.200})",
+            shell=f"stateanalytics archive state.db --to {url:.200}",
+        )
+    archive.fetch(weeks=weeks)
+    _COPIES[url, weeks] = archive
+    _URLS[archive.root] = url
+    return archive.root
+
+
+def name_of(root: Path) -> str:
+    """What a user calls an archive: its path, or the URL that it is a private copy of."""
+    return _URLS.get(root, str(root))
+
+
+_URLS: dict[Path, str] = {}
+_COPIES: dict[tuple[str, ChosenWeeks | None], DeltaArchive] = {}
+"""Of this process, which may ask for the same archive several times."""
+
+
+def _in_batches(by_week: dict[str, list[Piece]]) -> Iterator[list[str]]:
+    """Weeks of which the rows fit into memory."""
+    batch: list[str] = []
+    n_rows = 0
+    for week, pieces in by_week.items():
+        n_of_week = sum(each.shard.n_rows for each in pieces)
+        if batch and n_rows + n_of_week > MOST_ROWS:
+            yield batch
+            batch, n_rows = [], 0
+        batch, n_rows = [*batch, week], n_rows + n_of_week
+    yield batch
+
+
+@contextmanager
+def _reaching(url: str) -> Iterator[None]:
+    """Turn what the library raises into an error that names the place, and no credentials."""
+    from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+    try:
+        yield
+    except (CommitFailedError, TableNotFoundError):
+        raise
+    # Some of its errors are of no class of their own. Their texts may quote requests.
+    except Exception as error:
+        text = str(error)
+        if "nsupported" in text:
+            raise NotAStoreError(
+                f"The tables of {url!r:.200} need a newer deltalake.", "pip install -U deltalake"
+            ) from None
+        status = re.search(r"\b[45]\d\d [A-Z][A-Za-z ]+", text)
+        known = (why for words, why in _REASONS.items() if re.search(words, text))
+        why = next(known, type(error).__name__ if status is None else f"it says {status[0]}")
+        raise StoreBusyError(
+            f"The archive {url!r:.200} cannot be used: {why}.",
+            "check its name, the network, and the credentials in the environment; "
+            "a copy in a local folder needs none of them",
+        ) from None
