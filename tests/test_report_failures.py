@@ -119,7 +119,8 @@ def test_every_cluster_has_a_state_and_its_weeks(made):
     news = {one["title"]: one["n"] for one in made.summary["news"]}
     assert (news["Reappeared"], news["No longer seen"]) == (1, 1)
     assert made.summary["failures"]["finding"].endswith(
-        "3 new (1 surprisingly), 1 reappeared after weeks and 1 no longer seen, in 7 weeks of history."
+        "3 new (1 surprisingly), 1 reappeared after weeks and 1 no longer seen, "
+        "in 7 weeks of history."
     )
 
 
