@@ -83,8 +83,9 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     table, cell = tables.version
     version = read_table(store, table, {"version": cell})[0]["version"].max()
     is_newer = version is not None and version > tables.newest
-    more = {"n_rows": int(is_newer), "table": table, "example": str(version)}
-    return noted(store.label, system, "version.unknown", tables.newest, **more)
+    values = ("version.unknown", tables.newest)
+    more = {"table": table, "example": str(version)}
+    return noted(store.label, system, *values, n_rows=int(is_newer), **more)
 
 
 def findings_of_files(

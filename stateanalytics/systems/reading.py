@@ -469,8 +469,8 @@ def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
     if place.runner_up is None:
         return schema.FINDINGS.empty()
     other = place.runner_up
-    more = {"n_rows": other.evidence, "example": str(other.inputs[0])}
-    return noted(place.label, system, "source.other_system", other.title, **more)
+    values, example = ("source.other_system", other.title), str(other.inputs[0])
+    return noted(place.label, system, *values, n_rows=other.evidence, example=example)
 
 
 def _with_words(part: Parts) -> Parts:
