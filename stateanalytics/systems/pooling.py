@@ -6,10 +6,9 @@ where some have, it reads these and takes the others from the cache.
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from stateanalytics.core.joins import is_scalar, pool
 from stateanalytics.io.archive.manifests import Look
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
-from stateanalytics.io.cache import Cache, Entry, digest_of_files
+from stateanalytics.io.cache import Cache, digest_of_files
 from stateanalytics.io.findings import all_findings, noted
 from stateanalytics.io.observations import Observed, observe_once
 from stateanalytics.io.parts import Digested, Parts, digests
@@ -42,10 +41,6 @@ from stateanalytics.systems.linking import ambiguous_links
 from stateanalytics.systems.omissions import with_notes
 from stateanalytics.systems.places import Place, companions_of, files_of
 from stateanalytics.systems.transcripts import Packed, Piece, Transcripts
-
-_CANONICAL = ("entities", "transitions", "events", "findings")
-_VALUES = ("system", "format", "label", "size_bytes", "is_live")
-"""What the head of an entry has of a part, as it is."""
 
 LEAST_BYTES = 1_000_000
 """Of an input; a smaller one is read as fast as it is found in the cache."""
@@ -79,10 +74,9 @@ def remembered(cache: Cache, place: Place, system: str, state_of: StateOf) -> Re
     try:
         state = state_of([Path(path) for path in entry.head["inputs"]])
         is_same = state is not None and state == entry.head["state"]
-        if not is_same and entry.head["kept"] is None:
+        if not is_same and not entry.head["is_kept"]:
             return Remembered()
-        part = _part_from(entry)
-        kept = None if entry.head["kept"] is None else _kept_from(entry, part)
+        *_, (part, kept) = _made(entry.head["values"], entry.blocks)
     # A file that is whole, and still not what this version writes.
     except (KeyError, TypeError, ValueError, IndexError, pl.exceptions.PolarsError):
         cache.drop(key)
@@ -99,10 +93,17 @@ def remember(cache: Cache, place: Place, part: Parts, state: str | None) -> Part
     if not is_known or part.size_bytes < LEAST_BYTES:
         return part
     [own] = digests([part])
-    blocks = _Blocks()
-    head = _head_of(replace(part, fingerprint=own.fingerprint), state, blocks)
-    head["kept"] = None if kept is None else _head_of_kept(kept, part, blocks)
-    cache.put(_key(place, part.system), head, blocks.all)
+    bare = replace(_without_handles(part), span=None, digested=Digested(own.fingerprint))
+    own_kept = _kept_of(kept)
+    written = _Written()
+    written.of((bare, own_kept))
+    head = {
+        "state": state,
+        "inputs": [str(path) for path in part.inputs],
+        "is_kept": own_kept is not None,
+        "values": written.values,
+    }
+    cache.put(_key(place, part.system), head, written.blocks)
     return replace(part, digested=own)
 
 
@@ -110,148 +111,103 @@ def _key(place: Place, system: str) -> str:
     return "\0".join([os.path.realpath(place.path), place.label, system])
 
 
-class _Blocks:
-    """Octets to write, each once, by their position."""
+class _Written:
+    """Values as lists of JSON, each once and after those that it consists of."""
 
     def __init__(self) -> None:
-        self.all: list[bytes | memoryview] = []
-        self._known: dict[int, int] = {}
+        self.values: list[list[Any]] = []
+        self.blocks: list[bytes | memoryview] = []
+        # With the values: while one is kept, no other has its id.
+        self._places: dict[int, tuple[object, int]] = {}
 
-    def of(self, octets: bytes | memoryview) -> int:
-        if id(octets) not in self._known:
-            self._known[id(octets)] = len(self.all)
-            self.all.append(octets)
-        return self._known[id(octets)]
+    def of(self, value: object) -> Any:
+        """Where a value is in the lists; a number or text as it is."""
+        if value is None or isinstance(value, str | int | float):
+            return value
+        if id(value) not in self._places:
+            listed = self._listed(value)
+            self._places[id(value)] = value, len(self.values)
+            self.values.append(listed)
+        return [self._places[id(value)][1]]
 
-    def of_frame(self, rows: pl.DataFrame) -> list[Any]:
-        """Columns of one repeated value as one row, and the others as they are."""
-        repeated = [column.name for column in rows if rows.height and is_scalar(column)]
-        frames = (rows.drop(repeated), rows.select(repeated).head(1))
-        return [rows.columns, rows.height, *(self.of(_written(frame)) for frame in frames)]
-
-
-def _written(rows: pl.DataFrame) -> bytes:
-    memory = io.BytesIO()
-    rows.write_ipc(memory, compression="lz4")
-    return memory.getvalue()
-
-
-def _head_of(part: Parts, state: str | None, blocks: _Blocks) -> dict[str, Any]:
-    return {
-        "state": state,
-        **{name: getattr(part, name) for name in (*_VALUES, "fingerprint")},
-        "inputs": [str(path) for path in part.inputs],
-        "opened": None if part.opened is None else list(part.opened),
-        "proven_at": blocks.of_frame(part.proven_at.alias("at").to_frame()),
-        "frames": {name: blocks.of_frame(getattr(part, name)) for name in _CANONICAL},
-        "details": {
-            name: _head_of_frame(frame, blocks) for name, frame in unevaluated(part.details).items()
-        },
-    }
-
-
-def _head_of_frame(frame: FrameOrFactory, blocks: _Blocks) -> Any:
-    if not isinstance(frame, Packed):
-        return blocks.of_frame(frame() if callable(frame) else frame)
-    return {
-        "none": blocks.of_frame(frame.none),
-        "index": None if frame.index is None else blocks.of_frame(frame.index),
-        "pieces": [
-            [blocks.of(piece.data), piece.n_rows, sorted(piece.files)] for piece in frame.pieces
-        ],
-    }
+    def _listed(self, value: Any) -> list[Any]:
+        kind = type(value).__name__
+        parts: Iterable[Any] = ()
+        if isinstance(value, _CLASSES):
+            parts = [getattr(value, each.name) for each in fields(value)]
+        elif isinstance(value, Frames | dict):
+            parts = unevaluated(value).items()
+        elif isinstance(value, tuple | list | frozenset):
+            parts = value
+        elif isinstance(value, bytes | memoryview):
+            kind, parts = "octets", [len(self.blocks)]
+            self.blocks.append(value)
+        elif isinstance(value, pl.Series):
+            kind, parts = "column", [value.to_frame()]
+        elif isinstance(value, pl.DataFrame) or callable(value):
+            kind, parts = "rows", _compressed(value() if callable(value) else value)
+        elif isinstance(value, Path):
+            kind, parts = "path", [str(value)]
+        return [kind, *map(self.of, parts)]
 
 
-def _head_of_kept(kept: LastRead, part: Parts, blocks: _Blocks) -> dict[str, Any] | None:
-    read, folded = kept.transcripts, kept.folded
-    if read is None or folded is None:
-        return None
-    if not all(isinstance(error, BudgetSpentError) for _, error in read.lost):
-        return None
-    if any(getattr(part, name) is not getattr(folded.part, name) for name in _CANONICAL[:3]):
-        return None
-    return {
-        "settings": kept.settings,
-        "rows": [_head_of_frame(rows, blocks) for rows in read.rows],
-        "bad": blocks.of_frame(read.bad),
-        "versions": {name: _text(version) for name, version in read.versions.items()},
-        "details": list(unevaluated(folded.part.details)),
-        "spans": [
-            [
-                # The files of a batch, each with its number of records and its version.
-                None
-                if key is None
-                else [[*each[:2], _text(each[2])] for each in key if isinstance(each, tuple)],
-                number,
-                {name: list(span) for name, span in spans.items()},
-            ]
-            for key, (number, spans) in folded.spans.items()
-        ],
-    }
+def _compressed(rows: pl.DataFrame) -> Sequence[object]:
+    """Columns of one repeated value as one row, and the others as they are."""
+    repeated = [column.name for column in rows if rows.height and is_scalar(column)]
+    octets = (Piece.of(each).data for each in (rows.drop(repeated), rows.select(repeated).head(1)))
+    return rows.columns, rows.height, *octets
 
 
-def _text(version: object) -> str | None:
-    """A version; None for one that is like no other."""
-    return version if isinstance(version, str) else None
-
-
-def _frame(listed: Sequence[Any], blocks: Sequence[memoryview]) -> pl.DataFrame:
-    """A frame that `_Blocks.of_frame` wrote."""
-    names, n_rows, own, repeated = listed
-    rows, one = (pl.read_ipc(bytes(blocks[block])) for block in (own, repeated))
+def _rows(names: list[str], n_rows: int, *octets: memoryview) -> pl.DataFrame:
+    """The rows that were compressed."""
+    rows, one = (pl.read_ipc(bytes(each)) for each in octets)
     if not rows.width and one.width:
         rows = pl.DataFrame({"": pl.repeat(0, n_rows, eager=True)})
     literals = [pl.lit(column[0], column.dtype).alias(column.name) for column in one]
     return rows.with_columns(literals).select(names)
 
 
-def _part_from(entry: Entry) -> Parts:
-    head, blocks = entry.head, entry.blocks
-    values: dict[str, Any] = {name: head[name] for name in _VALUES}
-    values |= {name: _frame(head["frames"][name], blocks) for name in _CANONICAL}
-    return Parts(
-        **values,
-        details=Frames(
-            {name: _detail_from(listed, blocks) for name, listed in head["details"].items()}
-        ),
-        proven_at=_frame(head["proven_at"], blocks)["at"],
-        inputs=tuple(Path(path) for path in head["inputs"]),
-        opened=None if head["opened"] is None else tuple(head["opened"]),
-        digested=Digested(str(head["fingerprint"])),
-    )
+_CLASSES = (Digested, Folded, LastRead, Packed, Parts, Piece, Transcripts)
+_READ_NOW = {"column", *(made.__name__ for made in _CLASSES)}
+_MADE: Mapping[str, Callable[..., Any]] = {
+    **{made.__name__: made for made in _CLASSES},
+    "Frames": lambda *frames: Frames(dict(frames)),
+    "dict": lambda *pairs: dict(pairs),
+    "tuple": lambda *values: values,
+    "list": lambda *values: list(values),
+    "frozenset": lambda *values: frozenset(values),
+    "column": pl.DataFrame.to_series,
+    "rows": partial(partial, _rows),
+    "path": Path,
+    "object": object,
+}
 
 
-def _detail_from(listed: Any, blocks: Sequence[memoryview]) -> FrameOrFactory:
-    if isinstance(listed, list):
-        return partial(_frame, listed, blocks)
-    return Packed(
-        _frame(listed["none"], blocks),
-        [
-            Piece(blocks[block], n_rows, frozenset(files))
-            for block, n_rows, files in listed["pieces"]
-        ],
-        None if listed["index"] is None else _frame(listed["index"], blocks),
-    )
+def _made(values: Sequence[Sequence[Any]], blocks: Sequence[memoryview]) -> list[Any]:
+    """The values that were written; of frames in `Frames` functions that read them."""
+    made: list[Any] = []
+    for kind, *given in values:
+        for [place] in (each for each in given if isinstance(each, list) and kind in _READ_NOW):
+            if isinstance(made[place], partial):
+                made[place] = made[place]()
+        own = [made[each[0]] if isinstance(each, list) else each for each in given]
+        made.append(blocks[given[0]] if kind == "octets" else _MADE[kind](*own))
+    return made
 
 
-def _kept_from(entry: Entry, part: Parts) -> LastRead:
-    listed, blocks = entry.head["kept"], entry.blocks
-    rows = [_detail_from(each, blocks) for each in listed["rows"]]
-    packed = tuple(each for each in rows if isinstance(each, Packed))
-    if len(packed) < len(rows):
-        raise TypeError("rows")
-    versions = {name: version or object() for name, version in listed["versions"].items()}
-    details = unevaluated(part.details)
-    own = Frames({name: details[name] for name in listed["details"]})
-    spans: dict[frozenset[object] | None, tuple[int, dict[str, tuple[int, int]]]] = {}
-    for files, number, frames in listed["spans"]:
-        key = None
-        if files is not None:
-            key = frozenset((file, n_rows, version or object()) for file, n_rows, version in files)
-        spans[key] = number, {name: (begin, n_rows) for name, (begin, n_rows) in frames.items()}
-    read = Transcripts(packed, _frame(listed["bad"], blocks), (), versions)
-    folded = Folded(replace(part, details=own, digested=None), spans)
-    return LastRead(str(listed["settings"]), read, folded)
+def _kept_of(kept: LastRead | None) -> LastRead | None:
+    """What the next process can start from."""
+    if kept is None or kept.transcripts is None or kept.folded is None:
+        return None
+    if not all(isinstance(error, BudgetSpentError) for _, error in kept.transcripts.lost):
+        return None
+    folded = replace(kept.folded, part=_without_handles(kept.folded.part))
+    return replace(kept, transcripts=replace(kept.transcripts, lost=()), folded=folded)
+
+
+def _without_handles(part: Parts) -> Parts:
+    details = Frames(unevaluated(part.details))
+    return replace(part, details=details, stores=(), kept=None, fingerprint="", digested=None)
 
 
 @dataclass(frozen=True)

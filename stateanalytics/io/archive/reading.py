@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -596,8 +597,11 @@ def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
     wrong = {"archive.clock_went_back": backwards, "archive.source_went_back": older}
     for code, runs in wrong.items():
         for last in runs[-1:]:
-            example = minute_of(last.observed_at)
-            yield noted(source.label, last.system, code, n_rows=len(runs), example=example)
+            more: dict[str, Any] = {
+                "n_rows": len(runs),
+                "example": minute_of(last.observed_at),
+            }
+            yield noted(source.label, last.system, code, **more)
 
 
 _SEVERITY = {"archive.frame_unknown": "warning"}
@@ -631,8 +635,8 @@ def _shard_problems(
             action="excluded; all others are read",
         )
     for (frame, column), n_rows in unknown.items():
-        code, where = "archive.column_unknown", {"table": frame, "column": column}
-        yield noted(source.label, system, code, n_rows=n_rows, **where)
+        more: dict[str, Any] = {"n_rows": n_rows, "table": frame, "column": column}
+        yield noted(source.label, system, "archive.column_unknown", **more)
 
 
 def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl.DataFrame:
@@ -643,9 +647,11 @@ def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl
         for shards in (opened, every)
     )
     weeks = sorted({shard.week for shard in opened if shard.week != manifests.ACROSS})
-    n_rows, named = sum(shard.n_rows for shard in opened), ", ".join(weeks)
-    values = ("archive.some_weeks", n_read, n_all)
-    return noted(source.label, system, *values, n_rows=n_rows, example=named)
+    more: dict[str, Any] = {
+        "n_rows": sum(shard.n_rows for shard in opened),
+        "example": ", ".join(weeks),
+    }
+    return noted(source.label, system, "archive.some_weeks", n_read, n_all, **more)
 
 
 def works_of(sources: Sequence[Archived]) -> list[pl.Series]:

@@ -315,6 +315,7 @@ _PLACE = "_place"
 _BAD_ENDS = ("failed", "timed_out", "cancelled", "aborted")
 # The store records that the other entity blocks this one, not that it is the cause.
 _CONFIDENCE = 0.8
+_MESSAGES = {row["code"]: row["message"] for row in table_rows(__package__, "inferred.csv")}
 _EXPLAINED_TYPES = ("play", "show", "team", "schedule")
 _MAX_NAMED = 5
 _MAX_CHARS = 100
@@ -397,15 +398,8 @@ def _stored_reasons(rows: pl.LazyFrame, inferred: pl.LazyFrame) -> pl.LazyFrame:
         .select(*_KEY, reason_code="codes")
     )
     both = pl.concat([first, rest], how="diagonal")
-    return _as_reasons(
-        both.with_columns(
-            dimension=pl.coalesce(code.str.extract(situations.OTHER_AXES), pl.lit("lifecycle")),
-            code="reason_code",
-            message="reason_message",
-            claim_status=pl.lit(situations.OBSERVED),
-            confidence=pl.lit(1.0),
-        )
-    )
+    named = both.with_columns(code="reason_code", message="reason_message")
+    return _as_reasons(named, situations.OBSERVED, 1.0)
 
 
 def _inferred_reasons(rows: pl.LazyFrame) -> pl.LazyFrame:
@@ -466,43 +460,16 @@ def _inferred_reasons(rows: pl.LazyFrame) -> pl.LazyFrame:
         other_id=pl.lit(None, pl.String),
         label=pl.format("last_run_outcome is {}", "recorded_delivery"),
     )
-    return pl.concat(
-        [
-            _because(
-                upstream.filter("is_bad"),
-                "lifecycle",
-                "play.blocked.dependency_failed",
-                "A play that it depends on did not succeed: {}",
-            ),
-            _because(
-                missing,
-                "lifecycle",
-                "play.blocked.dependency_invalid",
-                "It depends on a play that its show does not have: {}",
-            ),
-            _because(
-                paths,
-                "lifecycle",
-                "show.failed.critical_path_blocked",
-                "A play of the show did not succeed: {}",
-            ),
-            _because(
-                teams,
-                "health",
-                "team.health.orphaned",
-                "Its parent has ended, the team has not: {}",
-            ),
-            *(
-                _because(
-                    schedules.filter(recorded_delivery=word),
-                    "delivery",
-                    f"schedule.delivery.{word}",
-                    "Its last run did not deliver all of it: {}",
-                )
-                for word in ("missing", "partial", "invalid")
-            ),
-        ]
-    )
+    because = {
+        "play.blocked.dependency_failed": upstream.filter("is_bad"),
+        "play.blocked.dependency_invalid": missing,
+        "show.failed.critical_path_blocked": paths,
+        "team.health.orphaned": teams,
+        "schedule.delivery.missing": schedules.filter(recorded_delivery="missing"),
+        "schedule.delivery.partial": schedules.filter(recorded_delivery="partial"),
+        "schedule.delivery.invalid": schedules.filter(recorded_delivery="invalid"),
+    }
+    return pl.concat([_because(code, inferred_from) for code, inferred_from in because.items()])
 
 
 def _named(rows: pl.LazyFrame, entity_type: str | pl.Expr) -> pl.LazyFrame:
@@ -515,7 +482,7 @@ def _named(rows: pl.LazyFrame, entity_type: str | pl.Expr) -> pl.LazyFrame:
     )
 
 
-def _because(rows: pl.LazyFrame, dimension: str, code: str, message: str) -> pl.LazyFrame:
+def _because(code: str, rows: pl.LazyFrame) -> pl.LazyFrame:
     """One reason per entity; its evidence is each entity that it is inferred from."""
     piece = pl.struct(
         kind=pl.lit("rule"),
@@ -528,21 +495,17 @@ def _because(rows: pl.LazyFrame, dimension: str, code: str, message: str) -> pl.
     n_more = pl.len().cast(pl.Int64) - _MAX_NAMED
     more = pl.when(n_more > 0).then(pl.format(" and {} more", n_more)).otherwise(pl.lit(""))
     grouped = rows.group_by(_KEY, maintain_order=True).agg(
-        message=pl.format(message, labels) + more,
+        message=pl.format(_MESSAGES[code], labels) + more,
         evidence=pl.format("[{}]", piece.struct.json_encode().str.join(",")),
     )
-    return _as_reasons(
-        grouped.with_columns(
-            dimension=pl.lit(dimension),
-            code=pl.lit(code),
-            claim_status=pl.lit(situations.INFERRED),
-            confidence=pl.lit(_CONFIDENCE),
-        )
-    )
+    return _as_reasons(grouped.with_columns(code=pl.lit(code)), situations.INFERRED, _CONFIDENCE)
 
 
-def _as_reasons(reasons: pl.LazyFrame) -> pl.LazyFrame:
+def _as_reasons(reasons: pl.LazyFrame, claim_status: str, confidence: float) -> pl.LazyFrame:
+    axis = pl.col("code").str.extract(situations.OTHER_AXES)
     names = (*_KEY, *schema.RECORDED_REASON)
-    return reasons.select(
-        pl.col(name).cast(pl.Float64 if name == "confidence" else pl.String) for name in names
-    )
+    return reasons.with_columns(
+        dimension=pl.coalesce(axis, pl.lit("lifecycle")),
+        claim_status=pl.lit(claim_status),
+        confidence=pl.lit(confidence),
+    ).select(pl.col(name).cast(pl.Float64 if name == "confidence" else pl.String) for name in names)
