@@ -254,7 +254,7 @@ def test_a_session_has_the_directory_of_its_first_run_else_that_of_its_launch(tm
     starts = "2026-05-27T00:00:00.000000Z - /ran\n2026-05-27T00:00:09.000000Z - /elsewhere"
     sessions = read_part(path).entities.filter(entity_type="session")
     assert dict(sessions.select("entity_id", pl.concat_list("directory", "starts")).rows()) == {
-        **dict.fromkeys(("broken", "empty", "text"), [None, None]),
+        "broken": [None, None], "empty": [None, None], "text": [None, None],
         "launched": ["/launched", None], "number": ["7", None], "ran": ["/ran", starts],
     }  # fmt: skip
 
