@@ -231,9 +231,8 @@ def test_nothing_needs_no_attention():
 
 def test_all_null_columns_are_fine():
     rows = given([entity(reason_code=None, ended_at=None, raw_status=None)])
-    found = attention_items(
-        rows, states([entity()], {"a": {"severity_rule": None}}), schema.REASONS.empty()
-    )
+    judged = states([entity()], {"a": {"severity_rule": None}})
+    found = attention_items(rows, judged, schema.REASONS.empty())
     assert found["since_at"].to_list() == [None]
     assert isinstance(found["severity"].dtype, pl.Enum)
 
@@ -258,21 +257,14 @@ def test_what_somebody_stopped_stands_apart_from_what_failed_and_what_is_open():
         "stopped": {"lifecycle": "aborted", "outcome": "aborted", "is_terminal": True},
     }
     items = attention_items(given(rows), states(rows, judged), schema.REASONS.empty())
-    assert dict(items.select("entity_id", "standing").iter_rows()) == {
-        "open": "open",
-        "failed": "ended",
-        "stopped": "stopped",
-    }
+    standing = dict(items.select("entity_id", "standing").iter_rows())
+    assert standing == {"open": "open", "failed": "ended", "stopped": "stopped"}
 
 
 def test_what_is_severe_and_not_listed_is_counted_with_its_reason():
-    snap = facts(
-        [
-            {"entity_id": "s", "raw_status": "failed", "ended_at": ago(hours=1)},
-            {"entity_id": "b", "entity_type": "branch", "raw_status": "failed", "session_id": "s",
-             "parent_type": "session", "parent_id": "s", "ended_at": ago(hours=1)},
-        ]
-    )  # fmt: skip
+    failed = {"raw_status": "failed", "ended_at": ago(hours=1)}
+    of = {"entity_type": "branch", "session_id": "s", "parent_type": "session", "parent_id": "s"}
+    snap = facts([{"entity_id": "s", **failed}, {"entity_id": "b", **of, **failed}])
     items, excluded = attention_and_excluded(snap)
     assert items["entity_id"].to_list() == ["s"]
     assert excluded.rows() == [("branch", "reported by another row", 1)]
@@ -295,20 +287,16 @@ def test_items_that_ask_the_same_are_one_row_and_what_can_be_helped_is_first():
         ("d", "session", "open", said, 2), ("e", "session", "open", said, 5),
         ("e", "invocation", "open", None, 1), ("f", "session", "stopped", said, 0),
     ]  # fmt: skip
-    items = ATTENTION.conform(
-        pl.DataFrame(
-            [
-                {"entity_type": entity_type, "entity_id": name, "item_id": f"{entity_type}:{name}",
-                 "cluster": f"code:{name}", "standing": standing, "message": message,
-                 "severity": "critical", "since_at": ago(hours=hours)}
-                for name, entity_type, standing, message, hours in rows
-            ]
-        )
-    )  # fmt: skip
-    told = grouped_items(items)
-    assert told.select("entity_id", "n").rows() == [
-        ("e", 2), ("d", 1), ("c", 2), ("b", 2), ("g", 1), ("f", 1),
+    listed = [
+        {"entity_type": entity_type, "entity_id": name, "item_id": f"{entity_type}:{name}",
+         "cluster": f"code:{name}", "standing": standing, "message": message,
+         "severity": "critical", "since_at": ago(hours=hours)}
+        for name, entity_type, standing, message, hours in rows
     ]  # fmt: skip
+    items = ATTENTION.conform(pl.DataFrame(listed))
+    told = grouped_items(items)
+    counts = [("e", 2), ("d", 1), ("c", 2), ("b", 2), ("g", 1), ("f", 1)]
+    assert told.select("entity_id", "n").rows() == counts
     assert told["item_id"][0] == "session:e"  # silent for longest
     for seed in range(3):
         assert grouped_items(items.sample(fraction=1, shuffle=True, seed=seed)).equals(told)
