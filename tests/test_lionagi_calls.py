@@ -257,12 +257,17 @@ def test_contents_are_read_when_calls_are_asked_for_and_once(tmp_path, monkeypat
     assert calls(snap).height == 5
 
 
+def test_calls_of_a_closed_snapshot_are_refused_with_the_reason(tmp_path):
+    snap = snapshot(tmp_path, loop(2))
+    snap.close()
+    with pytest.raises(ArgumentError, match="closed"):
+        calls(snap)
+
+
 def test_a_refreshed_snapshot_has_calls_when_the_one_before_is_closed(tmp_path):
     first = snapshot(tmp_path, loop(3))
     again = first.refresh(progress=False)
     first.close()
-    with pytest.raises(ArgumentError, match="closed"):
-        calls(first)
     assert calls(again).height == 3
     copy = again.stores[0].copy
     again.close()

@@ -170,7 +170,6 @@ def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
             connection.execute(f"DROP TABLE IF EXISTS {table}")
             connection.execute(f"CREATE TABLE {table} (id TEXT, token TEXT)")
             connection.execute(f"INSERT INTO {table} VALUES ('1', 'sk-verysecret')")
-    connection.close()
     (tmp_path / "auth.json").write_text('{"sessionID": "ses_1", "key": "sk-verysecret"}')
     snap = sa.read(tmp_path)
     assert not set(TABLES) & set(SECRET_TABLES)

@@ -392,7 +392,6 @@ def test_what_is_odd_about_a_whole_store_is_a_finding(tmp_path):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("ALTER TABLE sessions ADD COLUMN twice GENERATED ALWAYS AS (id || id)")
         connection.execute("CREATE TABLE abcd (x)")
-    connection.close()
     path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xffd"))
     facts = _facts(path)
     assert facts.entities.height == 1
