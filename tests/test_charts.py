@@ -204,11 +204,15 @@ SIGHTS = {
 }  # fmt: skip
 
 
+def dot(weights, values) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
+
+
 def lab(colour: str, sight: str) -> tuple[float, float, float]:
-    seen = [min(1, max(0, math.sumprod(row, linear(colour)))) for row in SIGHTS[sight]]
+    seen = [min(1, max(0, dot(row, linear(colour)))) for row in SIGHTS[sight]]
     to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
     white = (0.95047, 1.0, 1.08883)
-    x, y, z = (f(math.sumprod(row, seen) / w) for row, w in zip(to_xyz, white, strict=True))
+    x, y, z = (f(dot(row, seen) / w) for row, w in zip(to_xyz, white, strict=True))
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
