@@ -218,16 +218,10 @@ def _said(path: Path, line: Line) -> Iterator[Line]:
     session, data = event.get("sessionId"), event.get("data") or {}
     change = data.get("transition") or {}
     if "newSessionState" in data:
-        yield {
-            "at": at,
-            "session": session,
-            "status": data.get("newStatus"),
-            "before": _words(data, "previous"),
-            "status_before": data.get("oldStatus"),
-            "words": _words(data, "new"),
-            "evidence": data.get("evidence"),
-            "attempts": data.get("detectingAttempts"),
-        }
+        yield _only(at, session, data.get("oldStatus"), data.get("newStatus")) | {
+            "before": _words(data, "previous"), "words": _words(data, "new"),
+            "evidence": data.get("evidence"), "attempts": data.get("detectingAttempts"),
+        }  # fmt: skip
     elif change.get("kind") == "session_status" or (not change and "newStatus" in data):
         old, new = data.get("oldStatus", change.get("from")), data.get("newStatus")
         yield _only(at, session, old, new or change.get("to"))
@@ -253,19 +247,13 @@ def _reported(session: str, at: datetime, line: Line) -> Line:
     sides = []
     for side in ("before", "after"):
         said = line[side]
-        words = {
-            ("session", "state"): said["sessionState"],
-            ("session", "reason"): said["sessionReason"],
-        }
-        if said["sessionState"] in ("working", "idle"):
-            if said["legacyStatus"] == "merged":
-                words |= {("pr", "state"): "merged", ("pr", "reason"): "merged"}
-            elif said["legacyStatus"] in PULL_REQUESTS:
-                words |= {
-                    ("pr", "state"): "open",
-                    ("pr", "reason"): PULL_REQUESTS[said["legacyStatus"]],
-                }
-        sides.append((words, said["legacyStatus"]))
+        state, shown = said["sessionState"], said["legacyStatus"]
+        words = {("session", "state"): state, ("session", "reason"): said["sessionReason"]}
+        if state in ("working", "idle") and shown == "merged":
+            words |= {("pr", "state"): "merged", ("pr", "reason"): "merged"}
+        elif state in ("working", "idle") and shown in PULL_REQUESTS:
+            words |= {("pr", "state"): "open", ("pr", "reason"): PULL_REQUESTS[shown]}
+        sides.append((words, shown))
     (before, old), (after, new) = sides
     return _only(at, session, old, new) | {
         "words": after,
@@ -328,10 +316,8 @@ def _record_then(
 
 
 def _is_written_by(record: Line, put_away: datetime | None, at: datetime) -> bool:
-    if (
-        put_away is None
-        and moment(_life(record).get("session", {}).get("lastTransitionAt")) is None
-    ):
+    moved_at = moment(_life(record).get("session", {}).get("lastTransitionAt"))
+    if put_away is None and moved_at is None:
         return False
     return max([*_writes(record), *([put_away] if put_away else [])]) <= at
 
@@ -471,11 +457,8 @@ def instants_of_go(store: Path) -> list[datetime]:
 
 MADE_AT = {
     **dict.fromkeys(
-        ("sessions", "change_log", "pr_comment", "conversation_messages", "review_run"),
-        "created_at",
-    ),
-    **dict.fromkeys(
         (
+            *("sessions", "change_log", "pr_comment", "conversation_messages", "review_run"),
             *("conversation_activities", "notifications", "session_interface_transitions"),
             *("session_interface_transition_messages", "pr_checks"),
         ),

@@ -46,7 +46,21 @@ RUNNERS = {
 """Runners of tests: the last line where all pass, and where some fail."""
 
 
-class Claude:
+class ToolsOfClaude:
+    """The tools of Claude Code, which lionagi has too."""
+
+    def read(self, file: str, text: str) -> None:
+        self.call("Read", {"file_path": file}, text, 0)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        given = {"file_path": file, "old_string": old, "new_string": new}
+        self.call("Edit", given, f"The file {file} has been updated.", 0)
+
+    def down(self, word: str) -> None:
+        self.call("mcp__db__query", {"sql": word}, "MCP server db is not connected", 1)
+
+
+class Claude(ToolsOfClaude):
     """A session of Claude Code."""
 
     refusal = "The user doesn't want to proceed with this tool use. The tool use was rejected"
@@ -69,19 +83,9 @@ class Claude:
     def run(self, command: str, output: str, code: int = 0) -> None:
         self.call("Bash", {"command": command}, output, code)
 
-    def read(self, file: str, text: str) -> None:
-        self.call("Read", {"file_path": file}, text, 0)
-
-    def edit(self, file: str, old: str, new: str) -> None:
-        given = {"file_path": file, "old_string": old, "new_string": new}
-        self.call("Edit", given, f"The file {file} has been updated.", 0)
-
     def deny(self, command: str) -> None:
         self.call("Bash", {"command": command}, self.refusal, 1)
         self.log.lines[-1]["message"]["content"][0]["content"] = self.refusal
-
-    def down(self, word: str) -> None:
-        self.call("mcp__db__query", {"sql": word}, "MCP server db is not connected", 1)
 
     def retries(self, n: int) -> None:
         for attempt in range(1, n + 1):
@@ -134,13 +138,10 @@ class Codex:
     def edit(self, file: str, old: str, new: str) -> None:
         self.n += 1
         patch = f"*** Begin Patch\n*** Update File: {file}\n@@\n-{old}\n+{new}\n*** End Patch"
-        self.log.item(
-            "custom_tool_call", 2.0, name="apply_patch", input=patch, call_id=f"call_{self.n}"
-        )
-        words = json.dumps(
-            {"output": "Success", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}
-        )
-        self.log.item("custom_tool_call_output", 1.0, call_id=f"call_{self.n}", output=words)
+        own = {"call_id": f"call_{self.n}"}
+        self.log.item("custom_tool_call", 2.0, name="apply_patch", input=patch, **own)
+        words = {"output": "Success", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}
+        self.log.item("custom_tool_call_output", 1.0, **own, output=json.dumps(words))
 
     def deny(self, command: str) -> None:
         self.n += 1
@@ -279,7 +280,7 @@ class Stored:
                 db.executemany(marks, [[row.get(n) for n in names] for row in self.rows[table]])
 
 
-class Lionagi(Stored):
+class Lionagi(ToolsOfClaude, Stored):
     """A session of lionagi: instructions, answers, and messages of tools in a progression."""
 
     file = "state.db"
@@ -292,14 +293,9 @@ class Lionagi(Stored):
     }
 
     def _message(self, role: str, kind: int, *, is_error: bool = False, **content: Any) -> str:
-        return self.add(
-            *("messages",),
-            role=role,
-            lion_class=kind,
-            created_at=self.at.timestamp(),
-            content=json.dumps(content),
-            node_metadata=json.dumps({"is_error": True}) if is_error else None,
-        )
+        told = {"content": json.dumps(content), "created_at": self.at.timestamp()}
+        told["node_metadata"] = json.dumps({"is_error": True}) if is_error else None
+        return self.add("messages", role=role, lion_class=kind, **told)
 
     def prompt(self, text: str, after_s: float = 5.0) -> None:
         self.at += timedelta(seconds=after_s)
@@ -314,18 +310,8 @@ class Lionagi(Stored):
         words = f"Exit code: {code}\n{output}" if code else output
         self.call("Bash", {"command": command}, words, code)
 
-    def read(self, file: str, text: str) -> None:
-        self.call("Read", {"file_path": file}, text, 0)
-
-    def edit(self, file: str, old: str, new: str) -> None:
-        given = {"file_path": file, "old_string": old, "new_string": new}
-        self.call("Edit", given, f"The file {file} has been updated.", 0)
-
     def deny(self, command: str) -> None:
         self.call("Bash", {"command": command}, Claude.refusal, 1)
-
-    def down(self, word: str) -> None:
-        self.call("mcp__db__query", {"sql": word}, "MCP server db is not connected", 1)
 
     def say(self, text: str) -> None:
         self._message("assistant", 3, assistant_response=text)

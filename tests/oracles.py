@@ -25,28 +25,8 @@ from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import in_words, truths
 from stateanalytics.state.health import derive_severity
 from stateanalytics.state.reasons import parents, reason_codes
-from stateanalytics.systems.agent_orchestrator.detectors import is_watched, watcher_trigger
-from stateanalytics.systems.agent_orchestrator.detectors import (
-    web_attention as attention_of_the_dashboard,
-)
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    AXES,
-    TERMINAL_STATUSES,
-    is_terminal,
-    legacy_status,
-    map_axes,
-)
-from stateanalytics.systems.agent_orchestrator.mapping import (
-    primary_reason as rule_of_primary_reason,
-)
-from stateanalytics.systems.agent_orchestrator.sessions import (
-    LIFECYCLE_COLUMNS,
-    parse_lifecycle,
-    pull_request_number,
-    read_payloads,
-    read_reports,
-    synthesize_lifecycle,
-)
+from stateanalytics.systems.agent_orchestrator import detectors, mapping, sessions
+from stateanalytics.systems.agent_orchestrator.mapping import legacy_status
 from stateanalytics.systems.lionagi.audits import roll_up, with_phantom_reason
 from stateanalytics.systems.lionagi.detectors import IN_RANGE, add_words, with_display_status
 from stateanalytics.systems.lionagi.schedules import cadence_s, with_schedule_health
@@ -92,9 +72,8 @@ def as_text(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
 
 def severity(rows: pl.DataFrame) -> pl.DataFrame:
     judged = derive_severity(rows.select(words("outcome", "health", "delivery")))
-    return as_text(
-        judged.rename({"severity_rule": "rule_number"}), "severity", "tone", "rule_number"
-    )
+    judged = judged.rename({"severity_rule": "rule_number"})
+    return as_text(judged, "severity", "tone", "rule_number")
 
 
 def _limit_s(kinds: pl.Series) -> pl.Series:
@@ -208,15 +187,8 @@ def statuses(rows: pl.DataFrame) -> pl.DataFrame:
     )
     keys = rows.select("entity_type", *words("status"))
     found = keys.join(known, on=["entity_type", "status"], how="left", maintain_order="left")
-    return as_text(
-        found,
-        "table",
-        "initial",
-        "terminal",
-        "same_status_rule",
-        "reason_prefixes",
-        "has_reason_columns",
-    )
+    rules = ("same_status_rule", "reason_prefixes", "has_reason_columns")
+    return as_text(found, "table", "initial", "terminal", *rules)
 
 
 def transitions(rows: pl.DataFrame) -> pl.DataFrame:
@@ -261,11 +233,9 @@ def cli_status(rows: pl.DataFrame) -> pl.DataFrame:
         if word.is_terminal
     }
     keys = rows.select("entity_type", *words("status")).rows()
+    exits = pl.Series([ends.get(key) for key in keys], dtype=pl.Int64)
     found = pl.DataFrame(
-        {
-            "terminal": [key in ends for key in keys],
-            "run_process_exit_code": pl.Series([ends.get(key) for key in keys], dtype=pl.Int64),
-        }
+        {"terminal": [key in ends for key in keys], "run_process_exit_code": exits}
     )
     return as_text(found, "terminal", "run_process_exit_code")
 
@@ -277,13 +247,8 @@ def display_status(rows: pl.DataFrame) -> pl.DataFrame:
         reason_message="status_reason_summary",
         session_health="effective_health",
     )
-    return as_text(
-        with_display_status(named),
-        "display_status",
-        "is_orphaned_reason",
-        "is_unsuccessful_terminal",
-        "is_effectively_active",
-    )
+    flags = ("is_orphaned_reason", "is_unsuccessful_terminal", "is_effectively_active")
+    return as_text(with_display_status(named), "display_status", *flags)
 
 
 def reason_code_registry(rows: pl.DataFrame) -> pl.DataFrame:
@@ -292,13 +257,11 @@ def reason_code_registry(rows: pl.DataFrame) -> pl.DataFrame:
         emitted_by_production_code="is_emitted",
     )
     found = rows.select("code").join(registry, on="code", how="left", maintain_order="left")
-    columns = tuple(
-        (
-            "domain segment2 entity_types statuses since_release since_date since_commit constant "
-            "emitted_by_production_code emitted_by meaning"
-        ).split()
+    columns = (
+        "domain segment2 entity_types statuses since_release since_date since_commit constant "
+        "emitted_by_production_code emitted_by meaning"
     )
-    return as_text(found, *columns).with_columns(pl.all().replace("", None))
+    return as_text(found, *columns.split()).with_columns(pl.all().replace("", None))
 
 
 def _second_segment(code: str) -> str:
@@ -338,32 +301,21 @@ def rollup(rows: pl.DataFrame) -> pl.DataFrame:
         .fill_null(3),
         lifecycle_terminal="lifecycle_is_terminal",
     )
-    return as_text(
-        rolled,
-        "invocation_status",
-        "invocation_reason_code",
-        "runview_grading_status",
-        "runview_exit_code_if_row_running",
-        "lifecycle_terminal",
-        "lifecycle_status",
-        "lifecycle_outcome",
+    columns = (
+        *("invocation_status", "invocation_reason_code", "runview_grading_status"),
+        *("runview_exit_code_if_row_running", "lifecycle_terminal"),
+        *("lifecycle_status", "lifecycle_outcome"),
     )
+    return as_text(rolled, *columns)
 
 
 def schedule_health(rows: pl.DataFrame) -> pl.DataFrame:
+    told = rows.select("trigger_type", "interval_or_cron", number("since_last_execution_s"))
     inputs = rows.select(
         "trigger_type",
         "last_executed_status",
         is_enabled=yes("enabled"),
-        cadence_s=pl.Series(
-            [
-                _cadence_s(*row)
-                for row in rows.select(
-                    "trigger_type", "interval_or_cron", number("since_last_execution_s")
-                ).iter_rows()
-            ],
-            dtype=pl.Float64,
-        ),
+        cadence_s=pl.Series([_cadence_s(*row) for row in told.rows()], dtype=pl.Float64),
         silence_s=number("since_last_execution_s"),
         n_runs=yes("has_recorded_run").cast(pl.Int64),
         since_last_fire_s=pl.when(yes("has_last_fired_at")).then(0.0),
@@ -398,9 +350,8 @@ def phantom(rows: pl.DataFrame) -> pl.DataFrame:
         has_stale_locks=directory == "old_job_lock",
     )
     judged = with_phantom_reason(inputs, stale_s=pl.col("stale_s"))
-    return as_text(
-        judged.select(reason="phantom_reason", error=pl.lit(None, pl.String)), "reason", "error"
-    )
+    judged = judged.select(reason="phantom_reason", error=pl.lit(None, pl.String))
+    return as_text(judged, "reason", "error")
 
 
 # --- all detectors side by side --------------------------------------------------------
@@ -468,9 +419,8 @@ def detector_matrix(rows: pl.DataFrame) -> pl.DataFrame:
         **{column: fires[name].cast(pl.Int8) for column, name in COUNTS.items()},
         **{column: signs[name] for column, name in SIGNS.items()},
     }
-    return as_text(
-        pl.DataFrame({name: found[name].alias(name) for name in MATRIX_ORDER}), *MATRIX_ORDER
-    )
+    matrix = pl.DataFrame({name: found[name].alias(name) for name in MATRIX_ORDER})
+    return as_text(matrix, *MATRIX_ORDER)
 
 
 def _word(signs: pl.DataFrame, name: str) -> pl.Series:
@@ -561,7 +511,7 @@ def iso(column: str) -> pl.Expr:
 
 def lifecycles_of(frame: pl.DataFrame) -> list[dict]:
     """The axes of each row as Agent Orchestrator writes them."""
-    moments = [iso(name).alias(name) for name in LIFECYCLE_COLUMNS if name.endswith("_at")]
+    moments = [iso(name).alias(name) for name in sessions.LIFECYCLE_COLUMNS if name.endswith("_at")]
     return [_nested(row) for row in frame.with_columns(moments).to_dicts()]
 
 
@@ -570,20 +520,13 @@ def _nested(row: dict) -> dict:
     return {
         "version": 2,
         "session": {
-            "kind": row["kind"],
-            "state": row["session_state"],
-            "reason": row["session_reason"],
-            "startedAt": row["started_at"],
-            "completedAt": row["completed_at"],
-            "terminatedAt": row["terminated_at"],
-            "lastTransitionAt": row["last_transition_at"],
+            "kind": row["kind"], "state": row["session_state"], "reason": row["session_reason"],
+            "startedAt": row["started_at"], "completedAt": row["completed_at"],
+            "terminatedAt": row["terminated_at"], "lastTransitionAt": row["last_transition_at"],
         },
         "pr": {
-            "state": row["pr_state"],
-            "reason": row["pr_reason"],
-            "number": row["pr_number"],
-            "url": row["pr_url"],
-            "lastObservedAt": row["pr_observed_at"],
+            "state": row["pr_state"], "reason": row["pr_reason"], "number": row["pr_number"],
+            "url": row["pr_url"], "lastObservedAt": row["pr_observed_at"],
         },
         "runtime": {
             "state": row["runtime_state"],
@@ -592,7 +535,7 @@ def _nested(row: dict) -> dict:
             "handle": None if handle is None else json.loads(handle),
             "tmuxName": row["tmux_name"],
         },
-    }
+    }  # fmt: skip
 
 
 def _lifecycle_texts(frame: pl.DataFrame) -> pl.DataFrame:
@@ -601,26 +544,22 @@ def _lifecycle_texts(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def synthesize(rows: pl.DataFrame) -> pl.DataFrame:
-    return _lifecycle_texts(synthesize_lifecycle(_records(rows), now=AO_NOW))
+    return _lifecycle_texts(sessions.synthesize_lifecycle(_records(rows), now=AO_NOW))
 
 
 def parse(rows: pl.DataFrame) -> pl.DataFrame:
     """Where its reader rejects a payload, Agent Orchestrator makes up all of the lifecycle."""
     records = _records(rows)
-    read = parse_lifecycle(read_payloads(records), now=AO_NOW)
-    made_up = _lifecycle_texts(synthesize_lifecycle(records, now=AO_NOW))
+    read = sessions.parse_lifecycle(sessions.read_payloads(records), now=AO_NOW)
+    made_up = _lifecycle_texts(sessions.synthesize_lifecycle(records, now=AO_NOW))
     is_accepted = read["reject_reason"].is_null()
     texts = pl.DataFrame(
         _lifecycle_texts(read)[name].zip_with(is_accepted, made_up[name])
         for name in made_up.columns
     )
     differs = texts["lifecycle"].ne_missing(made_up["lifecycle"])
-    return as_text(
-        texts.with_columns(differs_from_synthesized=differs),
-        "lifecycle",
-        "differs_from_synthesized",
-        "legacy_status",
-    )
+    texts = texts.with_columns(differs_from_synthesized=differs)
+    return as_text(texts, "lifecycle", "differs_from_synthesized", "legacy_status")
 
 
 def derive_legacy(rows: pl.DataFrame) -> pl.DataFrame:
@@ -628,18 +567,18 @@ def derive_legacy(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def primary_reason(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.select(primary_reason=rule_of_primary_reason())
+    return rows.select(primary_reason=mapping.primary_reason())
 
 
 def terminal(rows: pl.DataFrame) -> pl.DataFrame:
-    is_over = pl.col("status").is_in(TERMINAL_STATUSES) | (pl.col("activity") == "exited")
+    is_over = pl.col("status").is_in(mapping.TERMINAL_STATUSES) | (pl.col("activity") == "exited")
     by_word = is_over.fill_null(value=False)
-    rule = pl.when(yes("has_lifecycle")).then(is_terminal()).otherwise(by_word)
+    rule = pl.when(yes("has_lifecycle")).then(mapping.is_terminal()).otherwise(by_word)
     return as_text(rows.select(is_terminal=rule), "is_terminal")
 
 
 def pr_url(rows: pl.DataFrame) -> pl.DataFrame:
-    number = pull_request_number(pl.col("url"))
+    number = sessions.pull_request_number(pl.col("url"))
     return as_text(rows.select(parsed=number.is_not_null(), number=number), "parsed", "number")
 
 
@@ -657,7 +596,7 @@ def report_read(rows: pl.DataFrame) -> pl.DataFrame:
     keys = [f"agentReported{key}" for key in ("State", "At", "Note", "PrNumber", "PrUrl")]
     schema = dict.fromkeys([*keys, "agentReportedPrIsDraft"], pl.String)
     records = pl.DataFrame([json.loads(line)["meta"] or {} for line in rows["line"]], schema=schema)
-    read = read_reports(records).with_columns(report_at=iso("report_at")).to_dicts()
+    read = sessions.read_reports(records).with_columns(report_at=iso("report_at")).to_dicts()
     reports = [
         {key: row[name] for key, name in _REPORT.items() if row[name] is not None} or None
         for row in read
@@ -674,19 +613,19 @@ def report_watcher(rows: pl.DataFrame) -> pl.DataFrame:
         created_age_s=number("created_age_ms") / 1000,
         report_age_s=number("report_age_ms") / 1000,
     )
-    judged = aged.select(audited=is_watched(), trigger=watcher_trigger())
+    judged = aged.select(audited=detectors.is_watched(), trigger=detectors.watcher_trigger())
     return as_text(judged, "audited", "trigger")
 
 
 def ao_mapping(rows: pl.DataFrame) -> pl.DataFrame:
-    judged = derive_severity(map_axes(rows.select(AXES)))
+    judged = derive_severity(mapping.map_axes(rows.select(mapping.AXES)))
     codes = pl.col("reason_codes").str.replace_all(", ", "|", literal=True)
     names = ("lifecycle", "outcome", "health", "delivery", "severity", "tone", "reason_codes")
     return as_text(judged.with_columns(codes), *names)
 
 
 def web_attention(rows: pl.DataFrame) -> pl.DataFrame:
-    attention = attention_of_the_dashboard()
+    attention = detectors.web_attention()
     judged = rows.select(attention_detailed=attention, done=attention == "done")
     return as_text(judged, "attention_detailed", "done")
 

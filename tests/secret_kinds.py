@@ -196,21 +196,11 @@ _OTHERS = [
     ("RSA", "private key", "a ", PEM.format("RSA PRIVATE", "RSA PRIVATE"), " b"),
     ("PKCS 8", "private key", "a ", PEM.format("PRIVATE", "PRIVATE"), " b"),
     ("OpenSSH", "private key", "", PEM.format("OPENSSH PRIVATE", "OPENSSH PRIVATE"), "\n"),
-    (
-        "PGP",
-        "private key",
-        "x ",
-        PEM.format("PGP PRIVATE", "PGP PRIVATE").replace("KEY-----", "KEY BLOCK-----"),
-        " y",
-    ),
+    ("PGP", "private key", "x ",
+     PEM.format("PGP PRIVATE", "PGP PRIVATE").replace("KEY-----", "KEY BLOCK-----"), " y"),
     ("cut off", "private key", "x ", PEM.format("PRIVATE", "")[:60], ""),
-    (
-        "in JSON",
-        "private key",
-        '{"k":"',
-        PEM.format("PRIVATE", "PRIVATE").replace("\n", "\\n"),
-        '"}',
-    ),
+    ("in JSON", "private key", '{"k":"',
+     PEM.format("PRIVATE", "PRIVATE").replace("\n", "\\n"), '"}'),
     ("JWT", "JSON web token", "auth ", JWT, "!"),
     ("bearer", "bearer token", "Authorization: Bearer ", fill(40), "\n"),
     ("authorization token", "bearer token", "Authorization: token ", TOKEN, " x"),
@@ -219,29 +209,14 @@ _OTHERS = [
     ("no scheme", "bearer token", "Authorization: ", TOKEN, " x"),
     ("Okta", "bearer token", "called with SSWS ", "00" + fill(40), " x"),
     ("bearer in prose", "bearer token", "sent bearer ", TOKEN, " to x"),
-    (
-        "digest",
-        "bearer token",
-        "Authorization: Digest ",
-        f'username="ann", response="{TOKEN}"',
-        "\nx",
-    ),
+    ("digest", "bearer token", "Authorization: Digest ",
+     f'username="ann", response="{TOKEN}"', "\nx"),
     ("Cookie", "cookie", "Cookie: ", f"session={fill(30)}; theme=dark", "\r\nHost: x"),
     ("Set-Cookie", "cookie", "Set-Cookie: ", f"sid={fill(30)}; Path=/; HttpOnly", "\n"),
-    (
-        "Slack",
-        "webhook",
-        "POST https://hooks.slack.com/services/",
-        f"T{fill(8, UPPER)}/B{fill(8, UPPER)}/{fill(24)}",
-        " 404",
-    ),
-    (
-        "Discord",
-        "webhook",
-        "https://discord.com/api/webhooks/",
-        f"{fill(18, '0123456789')}/{fill(68)}",
-        "",
-    ),
+    ("Slack", "webhook", "POST https://hooks.slack.com/services/",
+     f"T{fill(8, UPPER)}/B{fill(8, UPPER)}/{fill(24)}", " 404"),
+    ("Discord", "webhook", "https://discord.com/api/webhooks/",
+     f"{fill(18, '0123456789')}/{fill(68)}", ""),
     ("URL", "password in a URL", "https://", f"ann:{PASSWORD}@", "host/x"),
     ("URL, slash", "password in a URL", "postgres://", "ann:s3/cr" + "et?x@", "host:5432/db"),
     ("URL, at sign", "password in a URL", "redis://", ":p@ss" + "w0rd@", "host:6379/0?a=b"),
@@ -250,26 +225,16 @@ _OTHERS = [
     ("Linux", "home directory", "/home/", "ann", "/x.py"),
     ("macOS", "home directory", "/Users/", "ann", " x"),
     ("Windows", "home directory", "C:\\Users\\", "ann", "\\x"),
-]
+]  # fmt: skip
 
 
 def planted() -> list[Planted]:
     """One text for each kind of secret, and each service."""
     from stateanalytics.core.redaction import PLACEHOLDERS
 
-    keys = [
-        Planted(name, "API key", "rejected: ", key, " (401)", PLACEHOLDERS["API key"])
-        for name, key in KEYS.items()
-    ]
-    named = [
-        Planted(name, "named secret", before, secret, after, PLACEHOLDERS["named secret"])
-        for name, before, secret, after in _NAMED
-    ]
-    others = [
-        Planted(name, kind, before, secret, after, PLACEHOLDERS[kind])
-        for name, kind, before, secret, after in _OTHERS
-    ]
-    return keys + named + others
+    keys = [(name, "API key", "rejected: ", key, " (401)") for name, key in KEYS.items()]
+    named = [(name, "named secret", *parts) for name, *parts in _NAMED]
+    return [Planted(*case, PLACEHOLDERS[case[1]]) for case in keys + named + _OTHERS]
 
 
 READABLE = [

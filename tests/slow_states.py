@@ -214,16 +214,12 @@ def _state(row, rows, sessions, schedules, as_of):
     if outcome in ("failed", "timed_out", "aborted") and not is_explained:
         codes = [f"{domain}.{outcome}.unexplained"]
     codes += [f"{domain}.health.{health}"] if health in EXPLAINED else []
-    codes += (
-        [f"{domain}.delivery.{delivery}"] if delivery in ("partial", "missing", "invalid") else []
-    )
+    is_told = delivery in ("partial", "missing", "invalid")
+    codes += [f"{domain}.delivery.{delivery}"] if is_told else []
     begun, ended = row["started_at"], row["ended_at"]
     has_span = is_over and begun is not None and ended is not None
-    return {
-        "lifecycle": lifecycle,
-        "outcome": outcome,
-        "health": health,
-        "delivery": delivery,
+    axes = {"lifecycle": lifecycle, "outcome": outcome, "health": health, "delivery": delivery}
+    return axes | {
         "severity": severity,
         "tone": tone,
         "severity_rule": rule,

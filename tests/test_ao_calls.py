@@ -74,28 +74,18 @@ def snapshot(folder, activities, messages=(), **options):
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
-        (
-            activity("a", detail={"command": "grep x y", "exitCode": 1, "durationMs": 1500}),
-            ("command", "grep", "expected_nonzero", "exit_nonzero", 1, 1.5),
-        ),
-        (
-            activity("a", detail={"command": "make", "exitCode": 2}, command_output="no rule"),
-            ("command", "make", "failed", "exit_nonzero", 2, 9.0),
-        ),
+        (activity("a", detail={"command": "grep x y", "exitCode": 1, "durationMs": 1500}),
+         ("command", "grep", "expected_nonzero", "exit_nonzero", 1, 1.5)),
+        (activity("a", detail={"command": "make", "exitCode": 2}, command_output="no rule"),
+         ("command", "make", "failed", "exit_nonzero", 2, 9.0)),
         (activity("a"), ("command", "npm", "ok", None, None, 9.0)),
         (activity("a", status="running"), ("command", "npm", "unknown", None, None, None)),
-        (
-            activity("a", status="cancelled"),
-            ("command", "npm", "interrupted", "interrupted", None, 9.0),
-        ),
-        (
-            activity("a", status="failed", turn_id="cut"),
-            ("command", "npm", "interrupted", "interrupted", None, 9.0),
-        ),
-        (
-            activity("a", "file_change", detail={"files": [{"path": "src/a.py", "patch": "+1"}]}),
-            ("file_change", "src/a.py", "ok", None, None, 9.0),
-        ),
+        (activity("a", status="cancelled"),
+         ("command", "npm", "interrupted", "interrupted", None, 9.0)),
+        (activity("a", status="failed", turn_id="cut"),
+         ("command", "npm", "interrupted", "interrupted", None, 9.0)),
+        (activity("a", "file_change", detail={"files": [{"path": "src/a.py", "patch": "+1"}]}),
+         ("file_change", "src/a.py", "ok", None, None, 9.0)),
         (
             activity("a", "mcp_tool", "failed", detail={"server": "docs", "toolName": "find",
                      "arguments": {"url": "https://x.org/y"}, "error": "timed out after 60 s"}),
@@ -134,10 +124,8 @@ def test_what_else_happens_in_a_chat_is_no_call(tmp_path):
 @pytest.mark.slow
 def test_a_loop_in_a_chat_is_a_sign_and_later_calls_are_not_there_before(tmp_path):
     detail = {"command": "npm test", "exitCode": 1}
-    snap = snapshot(
-        tmp_path,
-        [activity(f"a{n}", detail=detail, at=n, command_output="1 failed") for n in range(5)],
-    )
+    own = {"detail": detail, "command_output": "1 failed"}
+    snap = snapshot(tmp_path, [activity(f"a{n}", at=n, **own) for n in range(5)])
     [loop] = signs(snap).filter(sign="repeated_error").to_dicts()
     assert (loop["n_calls"], loop["thread_id"], loop["lost_s"]) == (5, "s", 240.0)
     path = snap.sources["source"][0]

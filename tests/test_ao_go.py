@@ -45,9 +45,8 @@ def folder(shared: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def facts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Facts:
-    return facts_of(
-        shuffled(folder / "ao.db", tmp_path_factory.mktemp("go") / "ao.db"), as_of=AS_OF
-    )
+    copy = shuffled(folder / "ao.db", tmp_path_factory.mktemp("go") / "ao.db")
+    return facts_of(copy, as_of=AS_OF)
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +95,7 @@ def test_what_failed_has_the_code_that_was_stored(known: pl.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("column", ["n_input_tokens", "n_output_tokens", "cost_usd"])
-def test_usage_is_what_events_add_up_to_or_what_a_chat_says(
-    known: pl.DataFrame, column: str
-) -> None:
+def test_usage_is_what_events_or_a_chat_add_up_to(known: pl.DataFrame, column: str) -> None:
     assert differences(known, column, f"read_{column}") == []
 
 
@@ -133,9 +130,7 @@ def test_failed_starts_have_all_attempts_as_their_denominator(facts: Facts) -> N
         ("notes-1", "run.health.spawn_unfinished"),
     ],
 )
-def test_what_else_is_known_of_a_session_is_a_reason(
-    known: pl.DataFrame, session: str, code: str
-) -> None:
+def test_what_else_is_known_of_a_session_is_a_reason(known, session: str, code: str) -> None:
     assert code in known.filter(entity_id=session)["read_reason_codes"].item()
 
 
@@ -150,11 +145,8 @@ def test_a_turn_of_which_only_the_start_is_known_was_not_there_before(facts: Fac
     last = pl.col("entity_id") == "turn-web-1-2"
     unknown = pl.when(~last).then("created_at").alias("created_at")
     work = facts.detail("ao_work").with_columns(unknown)
-    known = changed_facts(
-        facts,
-        entities=facts.entities.with_columns(unknown),
-        details={**facts.details, "ao_work": work},
-    )
+    details = {**facts.details, "ao_work": work}
+    known = changed_facts(facts, entities=facts.entities.with_columns(unknown), details=details)
     then = facts_at(known, datetime(2026, 8, 22, 11, 30, tzinfo=UTC))
     assert then.lost.height == then.facts.entities.height
     for frame in (then.facts.entities, then.facts.detail("ao_work")):
@@ -197,9 +189,8 @@ def test_a_pull_request_that_is_given_away_no_longer_speaks_for_its_first_sessio
     ).with_columns(created_at=pl.lit(AS_OF) + pl.duration(minutes="seq"))
     pulls = pl.DataFrame({"url": [url], "source_branch": "a", "target_branch": "main"})
     aliases = pl.DataFrame(schema=dict.fromkeys(("alias_url", "canonical_url"), pl.String))
-    tables = GoTables(
-        {"change_log": changes, "pr": pulls, "pr_url_alias": aliases}, schema.FINDINGS.empty()
-    )
+    frames = {"change_log": changes, "pr": pulls, "pr_url_alias": aliases}
+    tables = GoTables(frames, schema.FINDINGS.empty())
     stood = go_statuses(tables).sort("seq")
     assert stood.select("session_id", "decided_status").rows() == [
         ("a", "idle"), ("a", "mergeable"), ("b", "idle"), ("b", "mergeable"),
@@ -222,11 +213,8 @@ INSERT INTO sessions VALUES ('a', 'chat', 'codex', 0, '2026-08-22 10:00:00');
         pytest.param("edit", ["t2", "t3", "x1", "u3", "v1"], id="the edit is shown"),
         pytest.param("root", ["x1", "u2", "u3", "v1"], id="the person went back to before it"),
         pytest.param("again", ["t2", "t3", "x1", "u2", "u3"], id="an edit of the edit is shown"),
-        pytest.param(
-            "first",
-            ["t1", "t2", "t3", "x1", "u2", "u3", "v1"],
-            id="what was said before the fork of a branch is edited from there",
-        ),
+        # What was said before the fork of a branch is edited from there.
+        pytest.param("first", ["t1", "t2", "t3", "x1", "u2", "u3", "v1"], id="before the fork"),
         pytest.param("", ["t1", "t2", "x1", "u2", "u3"], id="an earlier version names edits only"),
     ],
 )
@@ -273,9 +261,8 @@ def test_a_moment_beyond_every_calendar_is_a_finding(tmp_path: Path, beyond: str
             """
         )
     found = facts_of(tmp_path / "ao.db").findings.filter(code="time.unreadable")
-    assert found.select("table", "column", "example").rows() == [
-        ("telemetry_event", "occurred_at", beyond)
-    ]
+    (told,) = found.select("table", "column", "example").rows()
+    assert told == ("telemetry_event", "occurred_at", beyond)
 
 
 def test_a_moment_of_a_local_clock_is_read(facts: Facts) -> None:
@@ -376,9 +363,7 @@ def test_a_start_that_failed_without_telemetry_is_told_by_its_row(odd: Facts) ->
     assert sorted(told["entity_id"]) == ["api-1", "api-2", "old-1"]
 
 
-def test_a_pull_request_that_is_merged_after_its_session_ended_is_no_second_end(
-    facts: Facts, odd: Facts
-) -> None:
+def test_a_merge_after_its_session_ended_is_no_second_end(facts: Facts, odd: Facts) -> None:
     then = facts.entities.filter(entity_id="web-27").row(0, named=True)
     now = odd.entities.filter(entity_id="web-27").row(0, named=True)
     assert (then["raw_status"], now["raw_status"]) == ("terminated", "merged")
@@ -389,9 +374,8 @@ def test_a_pull_request_that_is_merged_after_its_session_ended_is_no_second_end(
 
 def test_what_a_chat_cost_is_kept_where_transcripts_tell_its_tokens(odd: Facts) -> None:
     used = odd.detail("ao_usage").filter(entity_id="api-7", measured="chat")
-    assert used.select("cost_usd", "n_input_tokens", "n_output_tokens").rows() == [
-        (1.5, None, None)
-    ]
+    told = used.select("cost_usd", "n_input_tokens", "n_output_tokens")
+    assert told.rows() == [(1.5, None, None)]
 
 
 def test_answers_and_turns_are_signs_of_life(facts: Facts, odd: Facts) -> None:
@@ -415,9 +399,7 @@ def test_the_time_that_a_person_was_waited_for_is_kept(odd: Facts) -> None:
 
 
 @pytest.mark.parametrize(("later_s", "word"), [(90, "idle"), (91, "no_signal")])
-def test_silence_is_judged_by_the_newest_moment_of_all_that_the_store_tells(
-    later_s: int, word: str
-) -> None:
+def test_silence_is_judged_by_the_newest_moment_of_a_store(later_s: int, word: str) -> None:
     row = {"generation": "G3", "has_hooks": True, "activity_last_at": AS_OF}
     known = {**row, "last_transition_at": AS_OF, "legacy_status": "idle"}
     session = pl.DataFrame([known]).with_columns(first_signal_at=pl.lit(None, schema.MOMENT))
@@ -446,9 +428,7 @@ def test_a_session_without_a_change_ended_when_it_was_last_written(odd: Facts) -
 
 
 @pytest.mark.slow
-def test_rows_without_an_id_of_their_own_are_left_out_and_counted(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_rows_without_an_id_of_their_own_are_left_out_and_counted(folder: Path, tmp_path) -> None:
     store = tmp_path / "ao.db"
     store.write_bytes((folder / "ao.db").read_bytes())
     with closing(sqlite3.connect(store)) as db:

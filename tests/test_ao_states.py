@@ -52,19 +52,14 @@ def test_the_table_holds_for_records_on_disk(table: dict, tmp_path: Path) -> Non
         write_json(tmp_path, f"web-{number}", record(life))
     with snapshot(tmp_path) as snap:
         found = {row["entity_id"]: row for row in sa.states(snap).to_dicts()}
-        codes = snap.detail("ao_sessions").select("entity_id", "reason_codes").rows()
+        told = dict(snap.detail("ao_sessions").select("entity_id", "reason_codes").rows())
     for number, words in enumerate(chosen):
         wanted, row = table[words], found[f"web-{number}"]
         assert {name: row[name] for name in STATE} == {name: wanted[name] for name in STATE}, words
-    told = dict(codes)
-    assert [told[f"web-{n}"].split(", ") for n in range(len(chosen))] == [
-        table[words]["reason_codes"].split("|") for words in chosen
-    ]
+        assert told[f"web-{number}"].split(", ") == wanted["reason_codes"].split("|")
 
 
-def test_every_entity_has_one_state_in_the_order_of_the_entities(
-    alone: dict[str, sa.Snapshot],
-) -> None:
+def test_every_entity_has_one_state_in_the_order_of_the_entities(alone: dict) -> None:
     for samples in alone.values():
         states = sa.states(samples)
         assert states.schema == schema.STATES.dtypes
@@ -85,11 +80,8 @@ def test_every_reason_of_a_state_is_a_row(alone: dict[str, sa.Snapshot]) -> None
     for samples in alone.values():
         reasons = sa.reasons(samples)
         assert reasons.schema == schema.REASONS.dtypes
-        joined = (
-            reasons.sort("order")
-            .group_by(schema.ENTITY_KEY)
-            .agg(told=pl.col("code").str.join(", "))
-        )
+        grouped = reasons.sort("order").group_by(schema.ENTITY_KEY)
+        joined = grouped.agg(told=pl.col("code").str.join(", "))
         both = sa.states(samples).join(joined, on=schema.ENTITY_KEY, how="inner")
         assert both.filter(pl.col("told") != pl.col("reason_codes")).height == 0
         assert both.height == samples.entities.height
@@ -119,15 +111,10 @@ def test_a_kill_that_the_next_poll_wrote_over_is_no_crash(tmp_path: Path) -> Non
         assert set(snap.findings["code"]) >= {"end.kill_doubtful", "end.reason_overwritten"}
         session = snap.detail("ao_sessions").row(0, named=True)
     assert (row["lifecycle"], row["health"], row["severity"]) == ("cancelled", "ok", "neutral")
-    assert (reason["code"], reason["claim_status"], reason["confidence"]) == (
-        "run.cancelled.manually_killed",
-        "inferred",
-        0.9,
-    )
-    assert (session["session_reason"], session["reattribution"]) == (
-        "runtime_lost",
-        "killed_by_event",
-    )
+    assert reason["code"] == "run.cancelled.manually_killed"
+    assert (reason["claim_status"], reason["confidence"]) == ("inferred", 0.9)
+    assert session["session_reason"] == "runtime_lost"
+    assert session["reattribution"] == "killed_by_event"
 
 
 def test_a_kill_of_long_before_explains_nothing(tmp_path: Path) -> None:
@@ -158,11 +145,9 @@ def test_silence_counts_from_the_last_sign_of_life(tmp_path: Path) -> None:
     write_json(tmp_path, "web-1", record(lifecycle(), lifecycleEvidence=evidence))
     write_json(tmp_path, "web-2", record(lifecycle()))
     log = tmp_path / "projects" / "web" / "worktrees" / "web-2" / ".ao" / "activity.jsonl"
-    write_lines(
-        log,
-        {"ts": "2026-05-04T09:50:00.000Z", "state": "active", "source": "terminal"},
-        {"ts": "2026-05-04T09:59:00.000Z", "state": "idle", "source": "terminal"},
-    )
+    states = {"09:50": "active", "09:59": "idle"}
+    lines = [{"ts": f"2026-05-04T{at}:00.000Z", "state": state} for at, state in states.items()]
+    write_lines(log, *[line | {"source": "terminal"} for line in lines])
     told = states_of(tmp_path)
     assert [told[name]["silence_s"] for name in ("web-1", "web-2")] == [1200.0, 600.0]
 

@@ -99,9 +99,7 @@ SCENARIO = (
 )
 
 
-def test_every_record_of_the_scenario_reads_as_agent_orchestrator_reads_it(
-    records: list[dict],
-) -> None:
+def test_records_of_the_scenario_read_as_agent_orchestrator_reads_them(records: list) -> None:
     rows = {(row["path"].split("/")[0], row["session_id"]): row for row in records}
     names = ("derived_status", "is_terminal", "watcher_trigger")
     trees = {tree for tree, _ in rows}
@@ -115,11 +113,8 @@ def test_every_expected_row_of_the_samples_holds(samples: Path, records: list[di
     rows = {row["path"]: row for row in records}
     wanted = expected(samples)
     trees = {path.split("/")[0] for path in rows}
-    here = [
-        row
-        for row in wanted
-        if row["path"].split("/")[0] in trees and (samples / row["path"]).exists()
-    ]
+    of_trees = [row for row in wanted if row["path"].split("/")[0] in trees]
+    here = [row for row in of_trees if (samples / row["path"]).exists()]
     assert rows
     assert here or not wanted, "no expected row is about a file that is here"
     for row in here:
@@ -147,18 +142,16 @@ def test_every_frame_has_the_shape_of_the_schema(real: Facts) -> None:
         assert getattr(real, shape.name).schema == shape.dtypes
     assert records_of(real).schema == agent_orchestrator_frames.SESSIONS.dtypes
     assert real.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
-    assert (
-        records_of(real).select(agent_orchestrator_frames.SESSIONS.key).is_duplicated().sum() == 0
-    )
+    keys = records_of(real).select(agent_orchestrator_frames.SESSIONS.key)
+    assert keys.is_duplicated().sum() == 0
 
 
 def test_a_session_is_one_entity_however_many_records_it_has(tree: Tree) -> None:
     migrated = records_of(tree("v2_json_migrated_from_v0_v1"))
     of_one = migrated.filter(session_id="bil-30").sort("path")
     assert of_one["entity_id"].to_list() == ["bil-30"] * 3
-    assert of_one.filter("is_current")["path"].to_list() == [
-        "projects/billing/sessions/bil-30.json"
-    ]
+    (path,) = of_one.filter("is_current")["path"]
+    assert path == "projects/billing/sessions/bil-30.json"
     assert migrated.filter("is_current").height == migrated["entity_id"].n_unique()
 
 
@@ -182,11 +175,8 @@ def test_a_reserved_name_is_no_session_and_is_said(tree: Tree) -> None:
 
 def test_what_the_mapping_loses_stays_a_column(tree: Tree) -> None:
     row = records_of(tree("v2_json")).filter(session_id="app-15").row(0, named=True)
-    assert (row["pr_number"], row["pr_ci_status"], row["event_priority"]) == (
-        515,
-        "passing",
-        "info",
-    )
+    kept = [row[name] for name in ("pr_number", "pr_ci_status", "event_priority")]
+    assert kept == [515, "passing", "info"]
     assert row["pr_enriched_at"] is not None
     merged = records_of(tree("v3_json_final_ts")).filter(session_id="app-1").row(0, named=True)
     assert (merged["pr_title"], merged["n_pr_additions"]) == ("PR 501", 120)
@@ -217,9 +207,7 @@ def test_the_traps_of_the_samples_are_findings(real: Facts) -> None:
     assert set(stale["entity_id"]) == {"app-1", "app-11", "app-44"}
 
 
-def test_nothing_is_written_into_a_tree(
-    samples: Path, before: list[tuple[Path, int]], real: Facts
-) -> None:
+def test_nothing_is_written_into_a_tree(samples: Path, before: list, real: Facts) -> None:
     assert real.entities.height > 0
     assert written(samples) == before
 
@@ -253,9 +241,7 @@ def test_what_a_read_opened_need_not_be_looked_for_again(tmp_path: Path) -> None
         2,
     ),
 )
-def test_a_tree_a_project_its_sessions_and_one_record_can_be_named(
-    tmp_path: Path, named: str, names: list[str]
-) -> None:
+def test_a_tree_a_project_its_sessions_and_one_record_can_be_named(tmp_path, named, names) -> None:
     for name in ("web-1", "web-2"):
         write_json(tmp_path, name, record(lifecycle()))
     assert facts_of(tmp_path / named).entities["entity_id"].to_list() == names
@@ -306,15 +292,12 @@ def test_records_are_known_by_what_they_hold_not_by_their_name(by_hand: Facts) -
 
 @scenario
 def _(root: Path) -> None:
-    text = (
-        "# by hand\r\nstatus=working\nstatus = stuck \n\nno sign\npr=https://x.y/pull/7?a=b\n=z\n"
-    )
+    text = "# by hand\r\nstatus=working\nstatus = stuck \n\nno sign\n"
+    text += "pr=https://x.y/pull/7?a=b\n=z\n"
     put(root / f"{HASH}-web" / "sessions" / "lines-1", text)
 
 
-def test_key_value_records_keep_the_last_of_a_key_and_everything_after_the_first_sign(
-    by_hand: Facts,
-) -> None:
+def test_the_last_of_a_key_counts_with_all_after_the_first_sign(by_hand: Facts) -> None:
     row = records_of(by_hand).filter(session_id="lines-1").row(0, named=True)
     assert (row["stored_status"], row["pr_url"]) == ("stuck", "https://x.y/pull/7?a=b")
 
@@ -354,18 +337,15 @@ def test_two_directories_with_one_session_id_are_two_sessions(by_hand: Facts) ->
 def _(root: Path) -> None:
     directory = f"{HASH}-web"
     write_flat(root, "again-1", directory=directory, status="working", createdAt=CREATED)
-    put(
-        root / directory / "sessions" / "archive" / "again-1_2026-05-04T09-10-00-050Z",
-        "status=killed\n",
-    )
+    archive = root / directory / "sessions" / "archive"
+    put(archive / "again-1_2026-05-04T09-10-00-050Z", "status=killed\n")
 
 
 def test_an_archive_is_an_earlier_record_of_the_session_that_was_restored(by_hand: Facts) -> None:
     assert by_hand.entities.filter(entity_id="again-1")["raw_status"].to_list() == ["working"]
     earlier = records_of(by_hand).filter(~pl.col("is_current"))
-    assert earlier.select("session_id", "archived_at").rows() == [
-        ("again-1", datetime(2026, 5, 4, 9, 10, 0, 50_000, tzinfo=UTC))
-    ]
+    archived_at = datetime(2026, 5, 4, 9, 10, 0, 50_000, tzinfo=UTC)
+    assert earlier.select("session_id", "archived_at").rows() == [("again-1", archived_at)]
     assert codes(by_hand)["record.superseded"] == 1
 
 
@@ -383,10 +363,8 @@ def test_the_order_of_files_changes_nothing(tmp_path: Path) -> None:
     for root, order in (("a", names), ("b", names[::-1])):
         for name in order:
             write_json(tmp_path / root, name, record(lifecycle()))
-    one, two = (
-        facts_of(tmp_path / root).entities.drop("source").sort("entity_id") for root in ("a", "b")
-    )
-    assert one.equals(two)
+    one, two = (facts_of(tmp_path / root).entities.drop("source") for root in ("a", "b"))
+    assert one.sort("entity_id").equals(two.sort("entity_id"))
 
 
 def test_an_empty_tree_gives_empty_frames(tmp_path: Path) -> None:
@@ -411,10 +389,9 @@ def test_bodies_are_read_only_when_asked_for(tree: Tree, shipped: Facts) -> None
 
 
 def test_the_shipped_tree_holds_every_generation_of_files(shipped: Facts) -> None:
-    facts = shipped
-    assert facts.sources["format"].item() == "G0, G1, G2, activity events"
-    assert facts.entities.filter(entity_id="app-11")["raw_status"].item() == "killed"
-    assert facts.findings.filter(severity="error").is_empty()
+    assert shipped.sources["format"].item() == "G0, G1, G2, activity events"
+    assert shipped.entities.filter(entity_id="app-11")["raw_status"].item() == "killed"
+    assert shipped.findings.filter(severity="error").is_empty()
 
 
 def test_without_a_name_the_home_directory_is_looked_through(tmp_path: Path, monkeypatch) -> None:

@@ -76,14 +76,11 @@ def audit(root: Path, name: str, *lines: object) -> Path:
 def test_the_scenario_tells_the_life_of_a_session(shared: Path) -> None:
     facts = facts_of(shared / "samples" / "agent-orchestrator" / "v3_json_final_ts")
     life = facts.transitions.filter(entity_id="app-1")
-    assert life["status"].to_list() == [
-        "working", "pr_open", "ci_failed", "review_pending", "changes_requested", "approved",
-        "mergeable", "merged",
-    ]  # fmt: skip
+    words = "working pr_open ci_failed review_pending changes_requested approved mergeable merged"
+    assert life["status"].to_list() == words.split()
     assert life["previous_status"].to_list()[1:] == life["status"].to_list()[:-1]
-    assert (life["at"] - datetime(2026, 5, 4, 9, tzinfo=UTC)).dt.total_minutes().to_list() == [
-        0, 4, 6, 9, 12, 15, 17, 20,
-    ]  # fmt: skip
+    minutes = (life["at"] - datetime(2026, 5, 4, 9, tzinfo=UTC)).dt.total_minutes()
+    assert minutes.to_list() == [0, 4, 6, 9, 12, 15, 17, 20]
     assert life["writer"].to_list()[1] == "agent_report"
 
 
@@ -116,13 +113,12 @@ def test_the_poll_that_sees_a_report_tells_the_same_change(logged: Facts) -> Non
 
 @scenario
 def _(root: Path) -> None:
-    observability(
-        root,
-        "back-1",
-        observed("back-1", at(6), "working", "stuck"),
-        observed("back-1", at(6, 30), "stuck", "working"),
-        observed("back-1", at(7), "working", "stuck"),
+    words = (
+        (at(6), "working", "stuck"),
+        (at(6, 30), "stuck", "working"),
+        (at(7), "working", "stuck"),
     )
+    observability(root, "back-1", *(observed("back-1", *each) for each in words))
 
 
 def test_a_session_that_comes_back_changes_twice(logged: Facts) -> None:
@@ -159,14 +155,10 @@ def test_only_activity_that_shows_life_counts_as_such(logged: Facts) -> None:
 @scenario
 def _(root: Path) -> None:
     write_json(root, "ill-1", record(lifecycle()))
-    write_lines(
-        root / "recovery.log",
-        {"timestamp": at(50), "sessionId": "ill-1", "action": "escalated", "reason": "partial"},
-    )
-    put(
-        root / "projects/web/feedback-reports/report_x_1.kv",
-        f"version=1\ntool=bug_report\ncreatedAt={CREATED}\ntitle=CI loops\nsession=ill-1\n",
-    )
+    escalated = {"sessionId": "ill-1", "action": "escalated", "reason": "partial"}
+    write_lines(root / "recovery.log", {"timestamp": at(50), **escalated})
+    text = f"version=1\ntool=bug_report\ncreatedAt={CREATED}\ntitle=CI loops\nsession=ill-1\n"
+    put(root / "projects/web/feedback-reports/report_x_1.kv", text)
 
 
 def test_recovery_and_feedback_are_events(logged: Facts) -> None:
@@ -187,10 +179,8 @@ def _(root: Path) -> None:
 
 
 def test_traces_that_the_log_holds_too_are_told_once(logged: Facts) -> None:
-    assert sorted(logged.events.filter(entity_id="traced-1")["kind"]) == [
-        "observability.lifecycle.sync",
-        "observability.lifecycle.transition",
-    ]
+    kinds = sorted(logged.events.filter(entity_id="traced-1")["kind"])
+    assert kinds == [f"observability.lifecycle.{word}" for word in ("sync", "transition")]
 
 
 @scenario
@@ -219,10 +209,8 @@ def test_a_line_without_a_time_is_kept_without_one(logged: Facts) -> None:
 def test_sessions_of_one_name_keep_their_own_logs(tmp_path: Path) -> None:
     for project in ("web", "shop"):
         write_json(tmp_path, "s-1", record(lifecycle(), project=project), project=project)
-        write_lines(
-            tmp_path / "projects" / project / "sessions/.agent-report-audit/s-1.ndjson",
-            reported(at(4), "working", "pr_open", note=project),
-        )
+        log = tmp_path / "projects" / project / "sessions/.agent-report-audit/s-1.ndjson"
+        write_lines(log, reported(at(4), "working", "pr_open", note=project))
     facts = facts_of(tmp_path)
     names = dict(facts.entities.select("entity_id", "project").rows())
     told = facts.events.select("entity_id", "detail").rows()
@@ -272,9 +260,7 @@ def test_an_events_database_can_be_named_under_any_name(tmp_path: Path) -> None:
 
 def go_database(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    store = sqlite3.connect(path)
-    store.executescript(
-        """
+    script = """
         CREATE TABLE sessions (id TEXT, project_id TEXT, kind TEXT, harness TEXT,
           activity_state TEXT, activity_last_at TEXT, is_terminated INTEGER,
           first_signal_at TEXT, created_at TEXT, updated_at TEXT);
@@ -300,9 +286,8 @@ def go_database(path: Path) -> Path:
         INSERT INTO change_log VALUES
           (1,'web','web-1','session_created','{}','2026-07-01T09:00:00Z');
         """
-    )
-    store.commit()
-    store.close()
+    with closing(sqlite3.connect(path)) as store:
+        store.executescript(script)
     return path
 
 
@@ -311,19 +296,14 @@ def test_the_go_rewrite_is_read_with_the_status_it_derives(tmp_path: Path, name:
     go_database(tmp_path / ".ao" / "data" / "ao.db")
     facts = facts_of(tmp_path / name)
     sessions = facts.detail("ao_sessions").sort("session_id")
-    assert sessions["legacy_status"].to_list() == [
-        "working", "no_signal", "ci_failed", "terminated", "merged",
-    ]  # fmt: skip
+    statuses = ["working", "no_signal", "ci_failed", "terminated", "merged"]
+    assert sessions["legacy_status"].to_list() == statuses
     assert sessions["health"].to_list()[1] == "disconnected"
-    assert sessions.filter(session_id="web-3").select("n_prs", "pr_number", "delivery").row(0) == (
-        2,
-        3,
-        "invalid",
-    )
+    of_pulls = sessions.filter(session_id="web-3").select("n_prs", "pr_number", "delivery")
+    assert of_pulls.row(0) == (2, 3, "invalid")
     assert sessions["outcome"].to_list() == [None, None, None, "aborted", "merged"]
-    assert facts.entities["last_activity_at"].max() == datetime(
-        2026, 7, 1, 10, 0, 0, 123_000, tzinfo=UTC
-    )
+    last_at = datetime(2026, 7, 1, 10, 0, 0, 123_000, tzinfo=UTC)
+    assert facts.entities["last_activity_at"].max() == last_at
     assert facts.events["kind"].to_list() == ["change.session_created"]
     assert set(sessions["generation"]) == {"G3"}
     assert facts.sources["format"].item() == "G3"
@@ -352,7 +332,6 @@ def test_what_a_bot_remarks_on_a_pull_request_waits_for_nobody(tmp_path, is_bot,
             "INSERT INTO change_log VALUES (?, 'web', 'web-3', ?, ?, ?)",
             [(i, *line, said_at) for i, line in enumerate(lines, 2)],
         )
-    store.close()
     facts = facts_of(path)
     assert facts.detail("ao_sessions").filter(session_id="web-3")["legacy_status"].item() == status
     then = facts_at(facts, datetime(2026, 7, 1, 10, 0, 0, 500, tzinfo=UTC)).facts.entities
@@ -364,7 +343,6 @@ def test_a_database_of_the_go_rewrite_without_rows_is_read(tmp_path: Path) -> No
     with closing(sqlite3.connect(path)) as store, store:
         for table in ("sessions", "pr", "change_log"):
             store.execute(f"DELETE FROM {table}")
-    store.close()
     facts = facts_of(path)
     assert facts.entities.is_empty()
     assert facts.detail("ao_sessions").is_empty()

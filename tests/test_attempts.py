@@ -6,85 +6,60 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems import system_named
-from tests import opencode_logs
 from tests.frames import AS_OF, WHOSE, ago, facts
+from tests.opencode_logs import event, step
+from tests.opencode_logs import facts_of as opencode_facts
 
 
 def life(entity_id, *steps, **row):
     """A session and its changes of status: (hours ago, status, writer)."""
+    whose = {**WHOSE, "entity_id": entity_id}
     changes = [
-        {
-            **WHOSE,
-            "entity_id": entity_id,
-            "at": ago(hours=hours),
-            "seq": seq,
-            "status": status,
-            "writer": writer,
-            "reason_code": f"run.{status}.any",
-        }
+        {**whose, "at": ago(hours=hours), "seq": seq, "status": status, "writer": writer,
+         "reason_code": f"run.{status}.any"}
         for seq, (hours, status, writer) in enumerate(steps)
-    ]
-    ended = steps[-1][1] != "running"
+    ]  # fmt: skip
+    last, ended = ago(hours=steps[-1][0]), steps[-1][1] != "running"
     session = {
-        **WHOSE,
-        "entity_id": entity_id,
-        "kind": "agent",
-        "raw_status": steps[-1][1],
-        "started_at": ago(hours=steps[0][0]),
-        "ended_at": ago(hours=steps[-1][0]) if ended else None,
-        "end_written_by": "executor" if ended else None,
-        "last_activity_at": ago(hours=steps[-1][0]),
-        **row,
-    }
+        **whose, "kind": "agent", "raw_status": steps[-1][1], "started_at": ago(hours=steps[0][0]),
+        "ended_at": last if ended else None, "end_written_by": "executor" if ended else None,
+        "last_activity_at": last, **row,
+    }  # fmt: skip
     return session, changes
 
 
 def spells_of(*lives, events=(), **asked):
-    given = facts(
-        [session for session, _ in lives],
-        transitions=[change for _, changes in lives for change in changes],
-        events=list(events),
-    )
+    changes = [change for _, changes in lives for change in changes]
+    sessions = [session for session, _ in lives]
+    given = facts(sessions, transitions=changes, events=list(events))
     return sa.survival.spells(given, silent_runs="as_of", **asked)
 
 
 RESUMED = life(
-    "resumed",
-    (10, "running", "system"),
-    (9, "timed_out", "executor"),
-    (6, "running", "executor"),
-    (4, "completed", "executor"),
-    timeout_s=3600.0,
-    n_model_turns=9,
-)
+    "resumed", (10, "running", "system"), (9, "timed_out", "executor"), (6, "running", "executor"),
+    (4, "completed", "executor"), timeout_s=3600.0, n_model_turns=9,
+)  # fmt: skip
 PLAIN = life("plain", (3, "running", "system"), (1, "completed", "executor"), n_model_turns=4)
 
 
 def test_each_attempt_has_its_own_time_end_and_limit():
     found = spells_of(RESUMED, PLAIN)
     shown = found.select("entity_id", "n_resumed", pl.col("duration_s") / 3600, "ending", "ended")
-    assert shown.rows() == [
-        ("resumed", 0, 1.0, "timed_out", False),
-        ("resumed", 1, 2.0, "completed", True),
-        ("plain", 0, 2.0, "completed", True),
-    ]
+    first, second = ("resumed", 0, 1.0, "timed_out", False), ("resumed", 1, 2.0, "completed", True)
+    assert shown.rows() == [first, second, ("plain", 0, 2.0, "completed", True)]
     assert found["cut_off_by"].to_list() == ["time_limit", None, None]
     assert found["n_model_turns"].to_list() == [None, None, 4]
 
 
 def test_the_work_as_a_whole_is_one_row_from_first_to_last():
     found = spells_of(RESUMED, PLAIN, per="work")
-    assert found.select("entity_id", "n_resumed", pl.col("duration_s") / 3600).rows() == [
-        ("resumed", 0, 6.0),
-        ("plain", 0, 2.0),
-    ]
+    shown = found.select("entity_id", "n_resumed", pl.col("duration_s") / 3600).rows()
+    assert shown == [("resumed", 0, 6.0), ("plain", 0, 2.0)]
 
 
 def test_an_attempt_that_is_still_going_is_cut_off():
-    going = life(
-        "going", (5, "running", "system"), (4, "failed", "executor"), (1, "running", "executor")
-    )
-    found = spells_of(going)
+    began = (5, "running", "system"), (4, "failed", "executor")
+    found = spells_of(life("going", *began, (1, "running", "executor")))
     assert found["ending"].to_list() == ["failed", "running"]
     assert (found["duration_s"] / 3600).to_list() == [1.0, 1.0]
     assert found["ended_at"].to_list() == [ago(hours=4), AS_OF]
@@ -144,21 +119,17 @@ def test_a_session_of_agent_orchestrator_that_was_restored_is_two_attempts():
 
 @pytest.mark.slow
 def test_a_turn_of_opencode_that_crashed_and_went_on_is_two_attempts(tmp_path):
-    given = opencode_logs.facts_of(
+    ended = step(62, "step.ended", "msg_2", finish="stop"), event(63, "execution.succeeded")
+    given = opencode_facts(
         tmp_path,
-        opencode_logs.event(1, "execution.started"),
-        opencode_logs.step(2, "step.started"),
-        opencode_logs.event(60, "execution.started"),
-        opencode_logs.step(61, "step.started", "msg_2"),
-        opencode_logs.step(62, "step.ended", "msg_2", finish="stop"),
-        opencode_logs.event(63, "execution.succeeded"),
+        *(event(1, "execution.started"), step(2, "step.started")),
+        *(event(60, "execution.started"), step(61, "step.started", "msg_2"), *ended),
     )
     found = sa.survival.spells(given)
     shown = found.select("n_resumed", "duration_s", "ending", "end_from", "end_width_s")
-    assert shown.rows() == [
-        (0, 1.0, "aborted", "last_activity", 58.0),
-        (1, 3.0, "completed", "recorded", None),
-    ]
+    first, second = shown.rows()
+    assert first == (0, 1.0, "aborted", "last_activity", 58.0)
+    assert second == (1, 3.0, "completed", "recorded", None)
     assert sa.survival.spells(given, per="work")["duration_s"].to_list() == [62.0]
 
 

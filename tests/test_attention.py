@@ -21,14 +21,9 @@ FAILED = {"severity": "critical", "tone": "danger", "severity_rule": 1}
 
 
 def entity(entity_id="a", entity_type="session", **columns):
-    return {
-        "entity_type": entity_type,
-        "entity_id": entity_id,
-        "raw_status": "failed",
-        "reason_code": "run.failed.exception",
-        "ended_at": ago(hours=1),
-        **columns,
-    }
+    failed = {"raw_status": "failed", "reason_code": "run.failed.exception"}
+    own = {"entity_type": entity_type, "entity_id": entity_id, "ended_at": ago(hours=1)}
+    return {**own, **failed, **columns}
 
 
 def given(entities, *, transitions=(), dispositions=()):
@@ -38,32 +33,15 @@ def given(entities, *, transitions=(), dispositions=()):
 
 
 def states(entities, judged):
-    return frame(
-        "states",
-        [
-            {
-                **SOURCE,
-                "entity_type": row["entity_type"],
-                "entity_id": row["entity_id"],
-                "is_legacy": False,
-                **FAILED,
-                **judged.get(row["entity_id"], {}),
-            }
-            for row in entities
-        ],
-    )
+    keys = [{name: row[name] for name in ("entity_type", "entity_id")} for row in entities]
+    own = {**SOURCE, "is_legacy": False, **FAILED}
+    return frame("states", [{**own, **key, **judged.get(key["entity_id"], {})} for key in keys])
 
 
 def reason(entity_id, code, order=0, dimension="lifecycle", entity_type="session"):
-    return {
-        **SOURCE,
-        "entity_type": entity_type,
-        "entity_id": entity_id,
-        "order": order,
-        "dimension": dimension,
-        "code": code,
-        "message": f"because {code}",
-    }
+    whose = {**SOURCE, "entity_type": entity_type, "entity_id": entity_id}
+    why = {"dimension": dimension, "code": code, "message": f"because {code}"}
+    return {**whose, "order": order, **why}
 
 
 def listed(*entities, judged=None, reasons=None, with_discharged=False, policy=None, **frames):
@@ -84,21 +62,15 @@ def listed(*entities, judged=None, reasons=None, with_discharged=False, policy=N
 
 def test_a_failed_session_is_on_the_list_with_its_reason():
     row = listed().row(0, named=True)
-    assert row["item_id"] == "run:a"
+    assert (row["item_id"], row["disposition"]) == ("run:a", "open")
     assert row["fingerprint"] == "session:a:run.failed.exception"
     assert row["message"] == "because run.failed.exception"
-    assert row["disposition"] == "open"
 
 
-@pytest.mark.parametrize(
-    "judged",
-    [
-        pytest.param({"severity": "info"}, id="info"),
-        pytest.param({"severity": "neutral"}, id="neutral"),
-        pytest.param({"severity": None}, id="not judged"),
-        pytest.param({"is_legacy": True}, id="legacy"),
-    ],
-)
+MILD = [{"severity": severity} for severity in ("info", "neutral", None)]
+
+
+@pytest.mark.parametrize("judged", [*MILD, {"is_legacy": True}])
 def test_what_is_mild_or_legacy_is_not_on_it(judged):
     assert listed(judged={"a": judged}).height == 0
 
@@ -113,11 +85,8 @@ def test_the_reason_is_that_of_the_axis_that_made_it_severe():
         reason("a", "run.health.stalled", 1, "health"),
         reason("a", "run.delivery.missing", 2, "delivery"),
     ]
-    for rule, code in (
-        (4, "run.health.stalled"),
-        (3, "run.delivery.missing"),
-        (1, "run.started.ok"),
-    ):
+    codes = {4: "run.health.stalled", 3: "run.delivery.missing", 1: "run.started.ok"}
+    for rule, code in codes.items():
         judged = {"a": {"severity_rule": rule}}
         assert listed(judged=judged, reasons=reasons)["code"].to_list() == [code]
 
@@ -157,13 +126,8 @@ def test_one_cause_with_one_reason_is_one_cluster():
         entity("e", invocation_id="i", reason_code="run.failed.exit_nonzero"),
     ]
     found = listed(*rows).sort("entity_id")
-    assert (
-        found["cluster"].to_list()
-        == (
-            "run.failed.exception:i run.failed.exception:i run.failed.exception:j "
-            "run.failed.exception:d run.failed.exit_nonzero:i"
-        ).split()
-    )
+    exceptions = [f"run.failed.exception:{cause}" for cause in "iijd"]
+    assert found["cluster"].to_list() == [*exceptions, "run.failed.exit_nonzero:i"]
     assert found["n_in_cluster"].to_list() == [2, 2, 1, 1, 1]
     assert found["n_causes"].to_list() == [3, 3, 3, 3, 1]
 
@@ -183,25 +147,13 @@ def test_every_type_has_its_item_id():
 
 
 def decided(state="snoozed", **columns):
-    return {
-        "item_id": "run:a",
-        "state": state,
-        "source_status": "failed",
-        "actor": "ana",
-        "updated_at": ago(minutes=30),
-        **columns,
-    }
+    of = {"item_id": "run:a", "source_status": "failed", "actor": "ana"}
+    return {**of, "state": state, "updated_at": ago(minutes=30), **columns}
 
 
 def moved(status, code, at, seq=0):
-    return {
-        "entity_type": "session",
-        "entity_id": "a",
-        "at": at,
-        "seq": seq,
-        "status": status,
-        "reason_code": code,
-    }
+    of = {"entity_type": "session", "entity_id": "a"}
+    return {**of, "at": at, "seq": seq, "status": status, "reason_code": code}
 
 
 END = moved("failed", "run.failed.exception", ago(hours=1))
@@ -210,9 +162,8 @@ END = moved("failed", "run.failed.exception", ago(hours=1))
 @pytest.mark.parametrize("state", ["acknowledged", "resolved", "expected", "snoozed"])
 def test_a_decision_takes_an_item_off_the_list(state):
     assert listed(dispositions=[decided(state)], transitions=[END]).height == 0
-    row = listed(
-        dispositions=[decided(state, note="known")], transitions=[END], with_discharged=True
-    ).row(0, named=True)
+    known = {"dispositions": [decided(state, note="known")], "transitions": [END]}
+    row = listed(**known, with_discharged=True).row(0, named=True)
     assert (row["disposition"], row["note"], row["actor"]) == (state, "known", "ana")
 
 
@@ -226,11 +177,9 @@ def test_a_snooze_ends_when_it_expires():
 
 def test_a_new_reason_reopens_a_snoozed_item():
     again = moved("failed", "run.failed.exit_nonzero", ago(minutes=5), 1)
-    row = listed(
-        entity(reason_code="run.failed.exit_nonzero"),
-        dispositions=[decided()],
-        transitions=[END, again],
-    ).row(0, named=True)
+    failed = entity(reason_code="run.failed.exit_nonzero")
+    found = listed(failed, dispositions=[decided()], transitions=[END, again])
+    row = found.row(0, named=True)
     assert row["reopened_because"] == "new reason"
     assert row["fingerprint"] == "session:a:run.failed.exit_nonzero"
 
@@ -282,9 +231,8 @@ def test_nothing_needs_no_attention():
 
 def test_all_null_columns_are_fine():
     rows = given([entity(reason_code=None, ended_at=None, raw_status=None)])
-    found = attention_items(
-        rows, states([entity()], {"a": {"severity_rule": None}}), schema.REASONS.empty()
-    )
+    judged = states([entity()], {"a": {"severity_rule": None}})
+    found = attention_items(rows, judged, schema.REASONS.empty())
     assert found["since_at"].to_list() == [None]
     assert isinstance(found["severity"].dtype, pl.Enum)
 
@@ -309,21 +257,14 @@ def test_what_somebody_stopped_stands_apart_from_what_failed_and_what_is_open():
         "stopped": {"lifecycle": "aborted", "outcome": "aborted", "is_terminal": True},
     }
     items = attention_items(given(rows), states(rows, judged), schema.REASONS.empty())
-    assert dict(items.select("entity_id", "standing").iter_rows()) == {
-        "open": "open",
-        "failed": "ended",
-        "stopped": "stopped",
-    }
+    standing = dict(items.select("entity_id", "standing").iter_rows())
+    assert standing == {"open": "open", "failed": "ended", "stopped": "stopped"}
 
 
 def test_what_is_severe_and_not_listed_is_counted_with_its_reason():
-    snap = facts(
-        [
-            {"entity_id": "s", "raw_status": "failed", "ended_at": ago(hours=1)},
-            {"entity_id": "b", "entity_type": "branch", "raw_status": "failed", "session_id": "s",
-             "parent_type": "session", "parent_id": "s", "ended_at": ago(hours=1)},
-        ]
-    )  # fmt: skip
+    failed = {"raw_status": "failed", "ended_at": ago(hours=1)}
+    of = {"entity_type": "branch", "session_id": "s", "parent_type": "session", "parent_id": "s"}
+    snap = facts([{"entity_id": "s", **failed}, {"entity_id": "b", **of, **failed}])
     items, excluded = attention_and_excluded(snap)
     assert items["entity_id"].to_list() == ["s"]
     assert excluded.rows() == [("branch", "reported by another row", 1)]
@@ -346,20 +287,16 @@ def test_items_that_ask_the_same_are_one_row_and_what_can_be_helped_is_first():
         ("d", "session", "open", said, 2), ("e", "session", "open", said, 5),
         ("e", "invocation", "open", None, 1), ("f", "session", "stopped", said, 0),
     ]  # fmt: skip
-    items = ATTENTION.conform(
-        pl.DataFrame(
-            [
-                {"entity_type": entity_type, "entity_id": name, "item_id": f"{entity_type}:{name}",
-                 "cluster": f"code:{name}", "standing": standing, "message": message,
-                 "severity": "critical", "since_at": ago(hours=hours)}
-                for name, entity_type, standing, message, hours in rows
-            ]
-        )
-    )  # fmt: skip
-    told = grouped_items(items)
-    assert told.select("entity_id", "n").rows() == [
-        ("e", 2), ("d", 1), ("c", 2), ("b", 2), ("g", 1), ("f", 1),
+    listed = [
+        {"entity_type": entity_type, "entity_id": name, "item_id": f"{entity_type}:{name}",
+         "cluster": f"code:{name}", "standing": standing, "message": message,
+         "severity": "critical", "since_at": ago(hours=hours)}
+        for name, entity_type, standing, message, hours in rows
     ]  # fmt: skip
+    items = ATTENTION.conform(pl.DataFrame(listed))
+    told = grouped_items(items)
+    counts = [("e", 2), ("d", 1), ("c", 2), ("b", 2), ("g", 1), ("f", 1)]
+    assert told.select("entity_id", "n").rows() == counts
     assert told["item_id"][0] == "session:e"  # silent for longest
     for seed in range(3):
         assert grouped_items(items.sample(fraction=1, shuffle=True, seed=seed)).equals(told)

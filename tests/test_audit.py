@@ -60,52 +60,35 @@ def test_what_agrees_with_itself_makes_no_row():
     assert codes(session(), {**running, "n_messages": 3}, transitions=history) == []
 
 
+OPEN = {"raw_status": "running", "n_messages": 2}
 CONTRADICTIONS = [
     pytest.param({"ended_at": None}, "end_missing", id="over without an end"),
     pytest.param({"ended_at": ago(hours=3)}, "end_before_start", id="end before start"),
-    pytest.param(
-        {"raw_status": "running", "last_activity_at": AS_OF, "n_messages": 2},
-        "end_while_open",
-        id="running with an end",
-    ),
+    pytest.param({**OPEN, "last_activity_at": AS_OF}, "end_while_open", id="running with an end"),
     pytest.param({"stored_duration_s": 3602.0}, "duration_differs", id="another duration"),
     pytest.param({"stored_duration_s": 3601.1}, "duration_differs", id="over a second more"),
     pytest.param({"stored_duration_s": 3598.9}, "duration_differs", id="over a second less"),
     pytest.param(
-        {
-            "raw_status": "running",
-            "ended_at": None,
-            "n_messages": 2,
-            "started_at": ago(days=2),
-            "last_activity_at": ago(hours=30),
-        },
-        "open_without_sign_of_life",
-        id="silent for thirty hours",
+        {**OPEN, "ended_at": None, "started_at": ago(days=2), "last_activity_at": ago(hours=30)},
+        "open_without_sign_of_life", id="silent for thirty hours",
     ),
     pytest.param(
-        {
-            "raw_status": "failed",
-            "reason_code": "run.failed.missing_artifact",
-            "verdict": "passed",
-            "n_required_missing": 0,
-        },
-        "verdict_contradicts_reason",
-        id="failed for what the verdict found",
+        {"raw_status": "failed", "reason_code": "run.failed.missing_artifact",
+         "verdict": "passed", "n_required_missing": 0},
+        "verdict_contradicts_reason", id="failed for what the verdict found",
     ),
     pytest.param(
         {"verdict": "failed", "n_required_missing": 1, "reason_code": "run.completed.ok"},
-        "verdict_contradicts_reason",
-        id="completed without what was required",
+        "verdict_contradicts_reason", id="completed without what was required",
     ),
     pytest.param(
         {"verdict": "passed", "n_required_missing": 2},
-        "verdict_contradicts_counts",
-        id="a verdict against its own list",
+        "verdict_contradicts_counts", id="a verdict against its own list",
     ),
     pytest.param(
         {"reason_code": "play.merged.ok"}, "reason_of_other_entity", id="a foreign reason"
     ),
-]
+]  # fmt: skip
 
 
 EXPLAINED = [
@@ -169,9 +152,8 @@ def test_a_change_is_held_against_its_graph(before, after, at, more, code):
 def test_an_illegal_change_of_today_is_a_warning():
     late = AS_OF + timedelta(days=90)
     row = session(started_at=late, ended_at=late, last_activity_at=late)
-    found = audit(
-        facts([row], as_of=late, transitions=[change("failed", "completed", at=late)])
-    ).row(0, named=True)
+    changes = [change("failed", "completed", at=late)]
+    found = audit(facts([row], as_of=late, transitions=changes)).row(0, named=True)
     assert (found["code"], found["severity"]) == ("audit.transition_illegal", "warning")
     assert found["says"] == "went from 'failed' to 'completed'"
     assert found["at"] == late
@@ -235,9 +217,8 @@ def test_a_parent_and_its_children_end_together():
     running = {"raw_status": "running", "ended_at": None, "last_activity_at": AS_OF,
                "n_messages": 1}  # fmt: skip
     over = {**INVOCATION, "raw_status": "completed", "ended_at": ago(hours=1)}
-    assert codes(over, session("a", invocation_id="i", **running)) == [
-        "parent_ended_before_children"
-    ]
+    early = codes(over, session("a", invocation_id="i", **running))
+    assert early == ["parent_ended_before_children"]
     still_open = {**INVOCATION, "raw_status": "running", "n_children": 1}
     ended = session("a", invocation_id="i", ended_at=ago(hours=1.5))
     assert codes(still_open, ended) == ["parent_open_after_children"]
@@ -252,14 +233,11 @@ def test_a_command_may_have_no_session():
 
 
 def test_a_policy_says_what_silence_is():
-    quiet = session(
-        raw_status="running", ended_at=None, n_messages=1, last_activity_at=ago(hours=1.5)
-    )
+    quiet = session(**OPEN, ended_at=None, last_activity_at=ago(hours=1.5))
     assert codes(quiet) == []
     strict = sa.Policy.v1().replace(stalled_after_default_s=3600.0)
-    assert audit(facts([quiet]), policy=strict)["code"].to_list() == [
-        "audit.open_without_sign_of_life"
-    ]
+    found = audit(facts([quiet]), policy=strict)["code"].to_list()
+    assert found == ["audit.open_without_sign_of_life"]
 
 
 def test_little_or_nothing_can_be_audited():
@@ -296,10 +274,8 @@ def test_every_code_is_made_by_a_check_and_can_be_acted_on():
 def test_what_to_do_is_said_in_the_commands_of_the_system():
     began = dict.fromkeys(("started_at", "created_at", "last_activity_at"), ago(days=9))
     quiet = {**began, "kind": "agent", "raw_status": "running", "n_messages": 1}
-    rows = [
-        {"entity_id": name, "system": name, **quiet}
-        for name in ("lionagi", "agent_orchestrator", "opencode")
-    ]
+    systems = ("lionagi", "agent_orchestrator", "opencode")
+    rows = [{"entity_id": name, "system": name, **quiet} for name in systems]
     found = audit(facts(rows)).filter(code="audit.open_without_sign_of_life")
     advice = dict(found.select("system", "what_to_do").rows())
     assert advice["lionagi"].endswith("let the reaper close it, or `li kill ID`")
@@ -308,22 +284,15 @@ def test_what_to_do_is_said_in_the_commands_of_the_system():
 
 
 def test_systems_advise_on_codes_that_there_are():
-    assert [
-        code for known in all_systems() for code in known.auditing().advice if code not in CODES
-    ] == []
+    assert {code for known in all_systems() for code in known.auditing().advice} <= {*CODES}
 
 
 def test_words_that_the_adr_does_not_list_are_reported_and_kept():
     rows = [
-        {
-            "entity_type": "session",
-            "entity_id": "s1",
-            "raw_status": "failed",
-            "has_stale_locks": True,
-        },
+        {"entity_id": "s1", "raw_status": "failed", "has_stale_locks": True},
         {"entity_type": "show", "entity_id": "w1", "raw_status": "aborted"},
-        {"entity_type": "session", "entity_id": "s2", "raw_status": "failed"},
-        {"entity_type": "session", "entity_id": "s3", "raw_status": None},
+        {"entity_id": "s2", "raw_status": "failed"},
+        {"entity_id": "s3", "raw_status": None},
     ]
     found = outside_vocabulary(sa.states(facts(rows)))
     assert found.schema == schema.FINDINGS.dtypes
@@ -334,28 +303,13 @@ def test_words_that_the_adr_does_not_list_are_reported_and_kept():
 
 
 def test_stored_axes_that_differ_are_told():
+    stored = {"stored_health": "stalled", "stored_delivery": "missing"}
+    reason = {"reason_code": "run.failed.exception"}
+    told = {"stored_reason_codes": '["run.failed.exception"]'}
     rows = [
-        {
-            "entity_type": "session",
-            "entity_id": "s1",
-            "raw_status": "failed",
-            "stored_health": "ok",
-        },
-        {
-            "entity_type": "session",
-            "entity_id": "s2",
-            "raw_status": "failed",
-            "reason_code": "run.failed.exception",
-            "stored_health": "stalled",
-            "stored_delivery": "missing",
-            "stored_reason_codes": '["run.failed.exception"]',
-        },
-        {
-            "entity_type": "session",
-            "entity_id": "s3",
-            "raw_status": "running",
-            "stored_reason_codes": "[]",
-        },
+        {"entity_id": "s1", "raw_status": "failed", "stored_health": "ok"},
+        {"entity_id": "s2", "raw_status": "failed", **reason, **stored, **told},
+        {"entity_id": "s3", "raw_status": "running", "stored_reason_codes": "[]"},
     ]
     given = facts(rows)
     found = audit(given).filter(code="audit.stored_differs")
@@ -593,10 +547,8 @@ def test_the_command_lists_contradictions(capsys):
     from stateanalytics.cli import run
 
     store = str(ROOT / "data/samples/state.db")
-    assert (
-        run(["attention", store, "--show", "audit", "--severity", "warning", "--format", "json"])
-        == 0
-    )
+    asked = ["attention", store, "--show", "audit", "--severity", "warning", "--format", "json"]
+    assert run(asked) == 0
     out = capsys.readouterr().out
     assert '"audit.end_before_start"' in out
     assert '"audit.transition_override"' not in out
@@ -611,8 +563,6 @@ def test_the_page_lists_every_code():
 def test_words_of_the_change_before_are_said_whatever_pieces_a_frame_is_of() -> None:
     key = dict.fromkeys(schema.ENTITY_KEY, "a")
     changes = pl.DataFrame({"status": ["running", "failed", "running"], **key})
-    pieces = changes.with_columns(before=pl.col("status").shift(1)).filter(
-        pl.col("before").is_not_null()
-    )
+    pieces = changes.with_columns(before=pl.col("status").shift(1)).drop_nulls("before")
     rows = audit_rows(pieces, "audit.history_gap", says=word("status"), against=word("before"))
     assert rows["against"].to_list() == ["'running'", "'failed'"]

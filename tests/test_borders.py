@@ -87,21 +87,11 @@ def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
 
 
 NEEDS_COLUMNS = [
-    sa.survival.kaplan_meier,
-    sa.survival.cumulative_incidence,
-    sa.survival.quantiles,
-    sa.survival.confidence_band,
-    sa.survival.timeout_candidates,
-    implicit_timeouts,
-    sa.survival.slow_thresholds,
-    count_timeouts,
-    count_left_out,
-    count_spells,
-    sa.detectors.agreement,
-    sa.detectors.intersections,
-    sa.detectors.disagreements,
-    add_cause_groups,
-    is_mirror,
+    *(sa.survival.kaplan_meier, sa.survival.cumulative_incidence, sa.survival.quantiles),
+    *(sa.survival.confidence_band, sa.survival.timeout_candidates, sa.survival.slow_thresholds),
+    *(implicit_timeouts, count_timeouts, count_left_out, count_spells),
+    *(sa.detectors.agreement, sa.detectors.intersections, sa.detectors.disagreements),
+    *(add_cause_groups, is_mirror),
     *(charts.chart_durations, charts.chart_severity, charts.chart_disagreement),
     *(charts.chart_intersections, charts.chart_failure_codes, charts.chart_incidents),
     *(charts.chart_survival, charts.chart_cumulative_incidence, charts.chart_limits),
@@ -123,9 +113,8 @@ NEEDS_SNAPSHOT = [
 
 @pytest.mark.parametrize("function", NEEDS_SNAPSHOT, ids=lambda function: function.__name__)
 def test_a_path_is_no_snapshot(function):
-    with pytest.raises(
-        ArgumentError, match=r"\w needs a snapshot; found str 'state.db'\.\nHint: read"
-    ):
+    words = r"\w needs a snapshot; found str 'state.db'\.\nHint: read"
+    with pytest.raises(ArgumentError, match=words):
         function("state.db")
 
 
@@ -149,13 +138,10 @@ HOLDERS = (
     *("demo", "known", "prices", "read", "reason_codes"),
     *("load_ipython_extension", "unload_ipython_extension"),
 )
+SPACES = {name: getattr(sa, name) for name in ("failures", "survival", "detectors", "thresholds")}
 PUBLIC = {
     f"{place}.{name}": getattr(module, name)
-    for place, module in {
-        "sa": sa,
-        "charts": charts,
-        **{name: getattr(sa, name) for name in ("failures", "survival", "detectors", "thresholds")},
-    }.items()
+    for place, module in {"sa": sa, "charts": charts, **SPACES}.items()
     for name in module.__all__
     if callable(getattr(module, name)) and name not in HOLDERS
 }
@@ -164,11 +150,9 @@ PUBLIC = {
 def refused(name, nonsense):
     """The error of a public function that is given one thing for all that it needs."""
     asked = inspect.signature(PUBLIC[name]).parameters.values()
-    needed = [parameter for parameter in asked if parameter.default is parameter.empty]
-    given = [nonsense for parameter in needed if parameter.kind is not parameter.KEYWORD_ONLY]
-    named = {
-        parameter.name: "x" for parameter in needed if parameter.kind is parameter.KEYWORD_ONLY
-    }
+    needed = {one.name: one.kind for one in asked if one.default is one.empty}
+    named = {name: "x" for name, kind in needed.items() if kind is kind.KEYWORD_ONLY}
+    given = [nonsense] * (len(needed) - len(named))
     if name == "failures.mine_templates" and isinstance(nonsense, pl.DataFrame):
         given = [nonsense["x"]]
     with pytest.raises(sa.errors.StateAnalyticsError, match=r"\nHint: \S") as error:
@@ -212,5 +196,4 @@ def test_a_relation_or_a_summary_is_refused_in_one_line(name, what, elsewhere):
         PUBLIC[name](elsewhere[what])
         return
     problem, hint = refused(name, elsewhere[what]).split("\n")
-    assert len(problem) < 1000
-    assert hint
+    assert len(problem) < 1000 and hint

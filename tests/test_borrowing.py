@@ -51,9 +51,8 @@ def test_fewer_than_three_other_kinds_have_nothing_to_lend():
 
 
 def test_what_was_cut_off_is_not_known_to_be_short():
-    runs = silences({"small": [110.0] * 20, **LARGE}).select(
-        "unit", "kind", duration_s="gap_s", ended=pl.col("unit") % 5 > 0, is_good=True
-    )
+    lengths, ended = silences({"small": [110.0] * 20, **LARGE}), pl.col("unit") % 5 > 0
+    runs = lengths.select("unit", "kind", duration_s="gap_s", ended=ended, is_good=True)
     found = borrow(runs, IS_OWN, prob=0.95, is_silence=False)
     assert (found["borrowed_s"], found["borrowed_high_s"]) == (None, None)
 
@@ -61,9 +60,7 @@ def test_what_was_cut_off_is_not_known_to_be_short():
 def test_shares_of_no_hits_and_of_all_have_a_distribution():
     for own, others in (((0, 3), [(0, 10)] * 5), ((3, 3), [(10, 10)] * 5), ((0, 0), [(5, 10)])):
         a, b = borrowed(own, others)
-        assert math.isfinite(a)
-        assert a > 0
-        assert b > 0
+        assert math.isfinite(a) and a > 0 and b > 0
 
 
 @pytest.mark.slow
@@ -73,9 +70,8 @@ def test_shares_of_no_hits_and_of_all_have_a_distribution():
 def test_the_distribution_of_a_borrowed_share_holds_the_truth(share, strength, n_kinds):
     random, n_repeats, n_held = Random(7), 600, 0
     for _ in range(n_repeats):
-        truths = [
-            random.betavariate(share * strength, (1 - share) * strength) for _ in range(n_kinds)
-        ]
+        odds = share * strength, (1 - share) * strength
+        truths = [random.betavariate(*odds) for _ in range(n_kinds)]
         sizes = [random.randint(5, 30), *(random.randint(10, 150) for _ in truths[1:])]
         own, *others = (
             (sum(random.random() < truth for _ in range(n)), n)
@@ -92,13 +88,11 @@ def test_the_borrowed_range_holds_the_length_that_a_share_stays_below():
     for _ in range(n_repeats):
         medians = [600 * math.exp(random.gauss(0, 0.6)) for _ in range(6)]
         sizes = [random.randint(5, 30), *(random.randint(20, 150) for _ in medians[1:])]
-        names = ["small", *"abcde"]
-        found = of(
-            {
-                name: [median * math.exp(random.gauss(0, 0.8)) for _ in range(n)]
-                for name, median, n in zip(names, medians, sizes, strict=True)
-            }
-        )
+        lengths = {
+            name: [median * math.exp(random.gauss(0, 0.8)) for _ in range(n)]
+            for name, median, n in zip(["small", *"abcde"], medians, sizes, strict=True)
+        }
+        found = of(lengths)
         right = medians[0] * math.exp(1.6449 * 0.8)
         first = next(limit for limit in CANDIDATES_S if limit >= right)
         n_held += found["borrowed_low_s"] <= first <= (found["borrowed_high_s"] or math.inf)

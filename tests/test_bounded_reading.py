@@ -31,12 +31,9 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-META = json.dumps(
-    {
-        **{"timestamp": "2026-05-01T10:00:00.000Z", "type": "session_meta"},
-        "payload": {"id": "019e2f2e-0000-7000-8000-000000000001", "cwd": "/w"},
-    }
-).encode()
+OWN_ID = {"id": "019e2f2e-0000-7000-8000-000000000001", "cwd": "/w"}
+BEGIN = {"timestamp": "2026-05-01T10:00:00.000Z", "type": "session_meta", "payload": OWN_ID}
+META = json.dumps(BEGIN).encode()
 NAME = "rollout-2026-05-01T10-00-00-019e2f2e-0000-7000-8000-000000000001.jsonl"
 
 
@@ -54,12 +51,8 @@ def lines_in(path: Path) -> list[tuple[int, bytes]]:
 def test_lines_keep_their_numbers_however_many_are_blank(tmp_path_factory, parts):
     path = tmp_path_factory.mktemp("lines") / "x.jsonl"
     path.write_bytes(b"\n".join(parts))
-    slow = [
-        (number, line)
-        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1)
-        if line.strip()
-    ]
-    assert lines_in(path) == slow
+    numbered = enumerate(path.read_bytes().split(b"\n"), start=1)
+    assert lines_in(path) == [(number, line) for number, line in numbered if line.strip()]
 
 
 @pytest.mark.slow
@@ -79,15 +72,11 @@ def test_a_packed_rollout_is_read_up_to_a_bound(tmp_path, bomb):
 
 
 def test_an_honest_rollout_is_read_whole_however_well_it_packs(tmp_path):
-    lines = [META] + [
-        json.dumps(
-            {
-                **{"timestamp": "2026-05-01T10:00:01.000Z", "type": "response_item"},
-                "payload": {"type": "message", "role": "user", "content": [{"text": f"{n}" * 50}]},
-            }
-        ).encode()
-        for n in range(2000)
-    ]
+    said = {"timestamp": "2026-05-01T10:00:01.000Z", "type": "response_item"}
+    lines = [META]
+    for n in range(2000):
+        payload = {"type": "message", "role": "user", "content": [{"text": f"{n}" * 50}]}
+        lines.append(json.dumps({**said, "payload": payload}).encode())
     path = tmp_path / f"{NAME}.zst"
     path.write_bytes(zstd.compress(b"\n".join(lines) + b"\n"))
     with sa.read(path) as snap:
@@ -130,9 +119,8 @@ def test_a_small_file_takes_little_memory(tmp_path, kind):
         path.write_bytes((META.decode() + "\n").encode("utf-16"))
         with path.open("r+b") as file:
             file.truncate(2**32)
-    run = subprocess.run(
-        [sys.executable, "-c", PEAK, str(path)], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", PEAK, str(path)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(run.stdout) < 400, "MB"
 
 
@@ -171,9 +159,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_what_is_beyond_a_limit_of_the_whole_read_is_one_finding_with_its_size(
-    tmp_path, limit, monkeypatch
-):
+def test_what_is_beyond_a_limit_is_one_finding_with_its_size(tmp_path, limit, monkeypatch):
     most, words = LIMITS[limit]
     sizes = iter(range(0, 10**9, 1000))
     monkeypatch.setattr(budget, "_memory_bytes", lambda: next(sizes))
@@ -292,14 +278,11 @@ def test_a_budget_that_is_none_is_an_error_that_says_what_to_type(wrong):
 
 def test_commands_that_read_take_a_budget(tmp_path):
     transcript(tmp_path / NAME, 700)
-    runner = CliRunner()
-    result = runner.invoke(
-        cli,
-        ["attention", str(tmp_path / NAME), "--show", "findings", "--budget", "processor_s=1e-6"],
-    )
+    runner, asked = CliRunner(), ["attention", str(tmp_path / NAME)]
+    result = runner.invoke(cli, [*asked, "--show", "findings", "--budget", "processor_s=1e-6"])
     assert result.exit_code == 0
     assert "read.over_budget" in result.output
-    result = runner.invoke(cli, ["attention", str(tmp_path / NAME), "--budget", "all"])
+    result = runner.invoke(cli, [*asked, "--budget", "all"])
     assert result.exit_code == 1
     assert isinstance(result.exception, ArgumentError)
     assert "--budget processor_s=60" in result.exception.shell
@@ -336,11 +319,8 @@ def test_a_file_that_grows_gives_the_same_rows_from_a_process_of_its_own(tmp_pat
         transcript(tmp_path / "b" / name, 30)
     middle = tmp_path / "b" / names[1]
     middle.write_bytes(middle.read_text().encode("utf-16"))
-    asked = []
-    apart = transcripts.parsed_apart
-    monkeypatch.setattr(
-        transcripts, "parsed_apart", lambda *given: asked.append(given[1]) or apart(*given)
-    )
+    asked, apart = [], transcripts.parsed_apart
+    monkeypatch.setattr(transcripts, "parsed_apart", lambda *a: asked.append(a[1]) or apart(*a))
     with sa.read(tmp_path / "a") as plain, sa.read(tmp_path / "b") as grown:
         assert asked == [names[1]]
         rows = [snap.table("codex_lines").drop("source") for snap in (plain, grown)]
@@ -424,15 +404,10 @@ def takes_all(*_):
     return [bytearray(2**20) for _ in range(2**14)]
 
 
-@pytest.mark.parametrize(
-    ("content", "is_so"),
-    [
-        (META * 100, False),
-        (META + b"\n" * 2**21, True),
-        ((META + b"\n") * 20_000, True),
-        (b"", False),
-    ],
-)
+PACKED = {META * 100: False, META + b"\n" * 2**21: True, (META + b"\n") * 20_000: True, b"": False}
+
+
+@pytest.mark.parametrize(("content", "is_so"), PACKED.items(), ids=["few", "blank", "many", "none"])
 def test_sound_packed_files_are_read_here(tmp_path, content, is_so):
     path = packed(tmp_path, content)
     assert json_lines.grows(path) is is_so

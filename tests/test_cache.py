@@ -23,6 +23,7 @@ from polars.testing import assert_frame_equal
 import stateanalytics as sa
 from stateanalytics.cli import reports, run
 from stateanalytics.io import cache as files
+from stateanalytics.io import json_lines
 from stateanalytics.io.budget import OVER_BUDGET
 from stateanalytics.io.cache import Cache
 from stateanalytics.systems import pooling, reading
@@ -92,9 +93,8 @@ def test_a_store_that_was_written_to_is_read_again(tmp_path, monkeypatch):
     store = store_at(tmp_path / "state.db", 2)
     sa.read(store)
     read = read_once(monkeypatch)
-    with closing(sqlite3.connect(store)) as writer:
+    with closing(sqlite3.connect(store)) as writer, writer:
         writer.execute("UPDATE sessions SET status = 'failed' WHERE id = 's1'")
-        writer.commit()
     same(sa.read(store), sa.read(store, cache=False))
     assert read == [str(store)] * 2
 
@@ -122,12 +122,8 @@ def test_a_store_that_a_writer_has_open_is_not_kept(tmp_path, cache):
 def test_of_transcripts_only_what_changed_is_read_again(tmp_path, monkeypatch):
     place = copied("claude_code", tmp_path)
     sa.read(place)
-    from stateanalytics.io import json_lines
-
-    opened, original = [], json_lines.chunks_of
-    monkeypatch.setattr(
-        json_lines, "chunks_of", lambda *args: opened.append(args[1]) or original(*args)
-    )
+    opened, own = [], json_lines.chunks_of
+    monkeypatch.setattr(json_lines, "chunks_of", lambda *args: opened.append(args[1]) or own(*args))
     changed = sorted(place.rglob("projects/**/*.jsonl"))[0]
     lines = changed.read_text("utf-8").splitlines(keepends=True)
     changed.write_text("".join(lines[:-1]), "utf-8")
@@ -209,9 +205,7 @@ def test_after_any_story_a_cached_read_is_a_fresh_one(system):
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["claude_code", "codex"])
 @pytest.mark.parametrize("seed", range(some_of(40, 5)))
-def test_reads_that_a_limit_of_time_cuts_go_on_until_all_is_read(
-    tmp_path, monkeypatch, system, seed
-):
+def test_reads_that_are_cut_by_time_go_on_until_all_is_read(tmp_path, monkeypatch, system, seed):
     rng, ticks, place = Random(seed), count(), copied(system, tmp_path)
     clock = SimpleNamespace(process_time=lambda: next(ticks))
     monkeypatch.setattr("stateanalytics.io.budget.time", clock)
@@ -294,9 +288,7 @@ def test_a_first_look_leaves_out_only_older_transcripts_and_is_kept(tmp_path, mo
     ("days", "name", "n_older"),
     [(8, "a.jsonl", 3), (6, "a.jsonl", 0), (8, "messages", 0), (8, "gone.jsonl", 0)],
 )
-def test_only_transcripts_of_weeks_before_are_left_out_without_a_loss(
-    tmp_path, days, name, n_older
-):
+def test_only_older_transcripts_are_left_out_without_a_loss(tmp_path, days, name, n_older):
     """By the newest one that was not read: of tables nothing says which week is missing."""
     for file in ("a.jsonl", "messages"):
         (tmp_path / file).touch()
@@ -389,9 +381,7 @@ def test_above_the_limit_what_was_used_longest_ago_goes(tmp_path, cache, monkeyp
     assert cache.get("0") is not None  # used just now
     monkeypatch.setattr(files, "MOST_BYTES", 3 * 1200)
     cache.put("4", {}, [b"x" * 1000])
-    assert [cache.get(str(number)) is not None for number in range(5)] == [
-        True, False, False, True, True,
-    ]  # fmt: skip
+    assert [number for number in range(5) if cache.get(str(number)) is not None] == [0, 3, 4]
     assert not half.exists()
 
 
@@ -435,9 +425,9 @@ def test_the_cache_is_switched_off_by_a_variable(tmp_path, cache, monkeypatch, c
 
 KILLED = """
 import os, signal, sys, threading
-from stateanalytics.io.budget import OVER_BUDGET
+from pathlib import Path
 from stateanalytics.io.cache import Cache
-cache, after_s = Cache(sys.argv[1]), float(sys.argv[2])
+cache, after_s = Cache(Path(sys.argv[1])), float(sys.argv[2])
 threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGKILL)).start()
 for number in range(10**6):
     cache.put("key", {"number": number}, [bytes([number % 251]) * 300_000])
@@ -448,11 +438,8 @@ for number in range(10**6):
 @pytest.mark.parametrize("seed", a_few(list(range(200)), 2))
 def test_a_process_that_is_killed_leaves_a_whole_file_or_none(tmp_path, cache, seed):
     after_s = 0.02 + 0.1 * Random(seed).random()
-    ended = subprocess.run(
-        [sys.executable, "-c", KILLED.replace("Cache(sys.argv[1])",
-                                              "Cache(__import__('pathlib').Path(sys.argv[1]))"),
-         str(cache.root), str(after_s)], check=False
-    )  # fmt: skip
+    command = [sys.executable, "-c", KILLED, str(cache.root), str(after_s)]
+    ended = subprocess.run(command, check=False)
     assert ended.returncode == -signal.SIGKILL
     for path in cache.root.iterdir() if cache.root.exists() else ():
         assert path.suffix in (".cache", ".half")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.comparing import compare
+from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import CALLS, SIGNS, TURNS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.call_outcomes import calls, tools
@@ -61,18 +62,13 @@ def told(folder, client, commands, name="one"):
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_calls_of_both_clients_are_one_frame(tmp_path, client):
-    found = calls(
-        told(
-            tmp_path,
-            client,
-            [("ls", 0), ("grep x y", 1), ("cat none", 1), ("cd a && CI=1 make | tail -1", 0),
-             ("ls", 0), ("sleep 9", None)],
-        )
-    )  # fmt: skip
+    commands = {
+        "ls": 0, "grep x y": 1, "cat none": 1, "cd a && CI=1 make | tail -1": 0,
+    }  # fmt: skip
+    found = calls(told(tmp_path, client, [*commands.items(), ("ls", 0), ("sleep 9", None)]))
     assert found.schema == CALLS.dtypes
-    assert found["outcome"].to_list() == [
-        "ok", "expected_nonzero", "failed", "ok", "ok", "unknown",
-    ]  # fmt: skip
+    outcomes = ["ok", "expected_nonzero", "failed", "ok", "ok", "unknown"]
+    assert found["outcome"].to_list() == outcomes
     assert found["target"].to_list() == ["ls", "grep", "cat", "make", "ls", "sleep"]
     assert found["last_command"].to_list() == ["ls", "grep", "cat", "tail", "ls", "sleep"]
     assert found["is_retry_of"].to_list() == [None] * 4 + [found["entity_id"][0], None]
@@ -359,10 +355,8 @@ def test_a_session_that_loops_now_needs_attention_of_an_operator(tmp_path):
     (item,) = sa.attention(snap, policy=sa.Policy.operator()).to_dicts()
     assert (item["entity_type"], item["severity"]) == ("session", "critical")
     assert (item["code"], item["dimension"], item["standing"]) == ("effort.stuck", "effort", "open")
-    assert (
-        item["message"]
-        == "4 × the same call and result (Bash npm). To stop it: Esc in its terminal"
-    )
+    said = "4 × the same call and result (Bash npm). To stop it: Esc in its terminal"
+    assert item["message"] == said
     # An end leaves nothing to stop.
     session.answer(transcript_maker.say("done"), stop="end_turn", usage=(10, 0, 0, 20))
     ended = facts_of(tmp_path / "ended", session, as_of=session.now + after(1))
@@ -483,13 +477,9 @@ def test_phrases_in_several_languages(kind, text):
 
 def test_refused_and_interrupted_calls_are_signs_and_no_failures(tmp_path):
     session = begun_transcript()
+    refused = "The user doesn't want to proceed with this tool use. The tool use was rejected"
     for number in range(3):
-        answered(session, transcript_maker.call(f"c{number}", "Bash", command=f"rm {number}"))
-        session.result(
-            f"c{number}",
-            "The user doesn't want to proceed with this tool use. The tool use was rejected",
-            is_error=True,
-        )
+        ran(session, number, f"rm {number}", refused, is_error=True)
     snap = facts_of(tmp_path, session)
     assert calls(snap)["outcome"].to_list() == ["denied"] * 3
     assert kinds(signs(snap)) == [("denied", 3)]
@@ -595,8 +585,6 @@ def test_equal_inputs_have_equal_digests_on_every_machine():
 
 
 def test_every_expected_exit_has_a_source():
-    from stateanalytics.core.package_tables import table_rows
-
     rows = table_rows("stateanalytics.core", "expected_exits.csv")
     assert all(row["source"].startswith("https://") for row in rows)
     assert expected_exits().select("last_command", "exit_code").is_duplicated().any() is False
@@ -738,10 +726,5 @@ def test_older_results_of_codex_are_equal_but_for_their_duration(tmp_path):
 
 def test_a_hook_that_blocks_refuses(tmp_path):
     log = begun_transcript()
-    log.answer(
-        transcript_maker.call("t1", "Bash", command="rm -r a"),
-        stop="tool_use",
-        usage=(90, 0, 0, 40),
-    )
-    log.result("t1", "PreToolUse:Bash hook error: [guard.sh]: not in this folder", is_error=True)
+    ran(log, 1, "rm -r a", "PreToolUse:Bash hook error: [guard.sh]: not here", is_error=True)
     assert calls(facts_of(tmp_path, log))["outcome"].to_list() == ["denied"]

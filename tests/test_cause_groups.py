@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.associations import relate
-from stateanalytics.failures.cause_groups import (
-    RULES,
-    TITLES,
-    add_cause_groups,
-    proposed_cause,
-)
+from stateanalytics.failures.cause_groups import RULES, TITLES, add_cause_groups, proposed_cause
 from stateanalytics.failures.fault_table import add_faults
 from stateanalytics.failures.templates import mine_templates
 from tests.conftest import SHARED
@@ -28,37 +23,32 @@ from tests.template_scores import CauseScores, cause_scores
 
 LABELLED = SHARED / "agent_failures_2" / "messages.jsonl"
 SEVERAL = [
-    pytest.param("API Error: 429 slow down", "provider_limit", id="HTTP status"),
-    pytest.param("You exceeded your current quota, check your plan", "provider_limit", id="quota"),
-    pytest.param("529 Overloaded", "provider_down", id="overloaded"),
-    pytest.param("invalid x-api-key", "auth", id="key"),
-    pytest.param("getaddrinfo ENOTFOUND <*>", "network", id="network"),
-    pytest.param("httpx.ReadTimeout, then app.ProviderError in call", "network", id="read timeout"),
-    pytest.param("prompt is too long: <*> tokens", "context_length", id="context"),
-    pytest.param("output blocked by content filtering policy", "content_filter", id="filter"),
-    pytest.param("No such tool available: <*>", "bad_tool_call", id="tool"),
-    pytest.param("FAILED <*> - KeyError: '<*>'", "test_failed", id="a test, not its exception"),
-    pytest.param("Failed to create worktree for <*>", "orchestration", id="failed is no FAILED"),
-    pytest.param("requests that failed: <*>", None, id="requests are no tests"),
-    pytest.param("error TS2322: Type '<*>' is not assignable", "type_check", id="types"),
-    pytest.param("Incompatible types in <*>:<*>: error: x [assignment]", "type_check", id="mypy"),
-    pytest.param("make: *** No rule to make target '<*>'", "build_failed", id="build"),
-    pytest.param("Flow timed out after <*>", "timeout", id="timeout"),
-    pytest.param("process <*> killed by SIGKILL", "killed", id="killed"),
-    pytest.param("OSError: [Errno 28] No space left on device", "disk_full", id="disk"),
-    pytest.param("bash: <*>: Permission denied", "permission", id="permission"),
-    pytest.param("The user rejected permission to run gradle", "permission", id="no build"),
-    pytest.param("git@<*>: Permission denied (publickey).", "auth", id="a key, no file"),
-    pytest.param("fatal: not a git repository", "git_state", id="git"),
-    pytest.param("CONFLICT (content): Merge conflict in <*>", "merge_conflict", id="merge"),
-    pytest.param("Missing required artifact: <*>", "artifact_missing", id="artifact"),
-    pytest.param("ls: <*>: Aucun fichier ou dossier de ce nom", "missing_file", id="in French"),
-    pytest.param("KeyError: '<*>' in load (store.py)", "bug", id="exception"),
-    pytest.param("my.pkg.OddError: <*>", "bug", id="any exception class"),
-    pytest.param("Command failed with exit code 1: <*>", "command_failed", id="exit code"),
-    pytest.param("hello", None, id="says nothing"),
-    pytest.param("", None, id="empty"),
-    pytest.param("\u202e\x00x" * 10, None, id="hostile"),
+    ("API Error: 429 slow down", "provider_limit"),
+    ("You exceeded your current quota, check your plan", "provider_limit"),
+    *(("529 Overloaded", "provider_down"), ("invalid x-api-key", "auth")),
+    ("getaddrinfo ENOTFOUND <*>", "network"),
+    ("httpx.ReadTimeout, then app.ProviderError in call", "network"),
+    ("prompt is too long: <*> tokens", "context_length"),
+    ("output blocked by content filtering policy", "content_filter"),
+    ("No such tool available: <*>", "bad_tool_call"),
+    ("FAILED <*> - KeyError: '<*>'", "test_failed"),  # a test, not its exception
+    ("Failed to create worktree for <*>", "orchestration"),  # failed is no FAILED
+    ("requests that failed: <*>", None),  # requests are no tests
+    ("error TS2322: Type '<*>' is not assignable", "type_check"),
+    ("Incompatible types in <*>:<*>: error: x [assignment]", "type_check"),
+    ("make: *** No rule to make target '<*>'", "build_failed"),
+    *(("Flow timed out after <*>", "timeout"), ("process <*> killed by SIGKILL", "killed")),
+    ("OSError: [Errno 28] No space left on device", "disk_full"),
+    ("bash: <*>: Permission denied", "permission"),
+    ("The user rejected permission to run gradle", "permission"),  # no build
+    ("git@<*>: Permission denied (publickey).", "auth"),  # a key, no file
+    ("fatal: not a git repository", "git_state"),
+    ("CONFLICT (content): Merge conflict in <*>", "merge_conflict"),
+    ("Missing required artifact: <*>", "artifact_missing"),
+    ("ls: <*>: Aucun fichier ou dossier de ce nom", "missing_file"),
+    *(("KeyError: '<*>' in load (store.py)", "bug"), ("my.pkg.OddError: <*>", "bug")),
+    *(("Command failed with exit code 1: <*>", "command_failed"), ("hello", None), ("", None)),
+    ("\u202e\x00x" * 10, None),
 ]
 
 
@@ -142,9 +132,8 @@ def hidden(patterns, text):
     """The table without each alternative of a message that fits the text."""
     kept = [[part for part in parts if not part.search(text)] for parts in patterns]
     messages = ["|".join(part.pattern for part in parts) for parts in kept]
-    return tuple(
-        rule._replace(message=message) for rule, message in zip(RULES, messages, strict=True)
-    )
+    pairs = zip(RULES, messages, strict=True)
+    return tuple(rule._replace(message=message) for rule, message in pairs)
 
 
 def alternatives(pattern):
@@ -209,13 +198,8 @@ def test_causes_of_an_independent_corpus_are_grouped_and_related():
 
 def test_scores_of_causes_by_hand():
     # One true pair of two is grouped, and no false one; the first related are right of four.
-    labels = pl.DataFrame(
-        {
-            "cluster_id": [1, 2, 3, 4, 5],
-            "cause_group": ["limit", "limit", None, "full", None],
-            "cause": ["x", "x", "y", "y", "alone"],
-        }
-    )
+    groups, causes = ["limit", "limit", None, "full", None], ["x", "x", "y", "y", "alone"]
+    labels = pl.DataFrame({"cluster_id": range(1, 6), "cause_group": groups, "cause": causes})
     related = pl.DataFrame({"cluster_id": [1, 2, 3, 5], "related_id": [2, 1, 1, 4]})
     assert cause_scores(labels, related) == CauseScores(pair_f1=2 / 3, precision_at_1=0.5)
 
@@ -226,17 +210,14 @@ def cluster(name, template, group=None, systems="a"):
 
 
 def related_ids(*ranked, n=5):
-    frame = pl.DataFrame(
-        list(ranked), schema_overrides={"cause_group": pl.String, "code": pl.String}
-    )
+    types = {"cause_group": pl.String, "code": pl.String}
+    frame = pl.DataFrame(list(ranked), schema_overrides=types)
     return relate(frame, n=n).select("cluster_id", "related_id").rows()
 
 
 def test_clusters_of_one_group_are_related_across_systems():
-    limit, quota = (
-        cluster("l", "HTTP 429", "provider_limit"),
-        cluster("q", "quota used up", "provider_limit", "b"),
-    )
+    limit = cluster("l", "HTTP 429", "provider_limit")
+    quota = cluster("q", "quota used up", "provider_limit", "b")
     assert related_ids(limit, quota, cluster("x", "zzz")) == [("l", "q"), ("q", "l")]
 
 

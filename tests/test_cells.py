@@ -24,14 +24,10 @@ from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.sql.tables import read_raw_table
 from tests.examples import examples
 
-KINDS = {
-    "text": TEXT,
-    "real": REAL,
-    "integer": INTEGER,
-    "yes_no": YES_NO,
-    "moment": MOMENT,
-    "json": JSON,
-}
+CELLS = (TEXT, REAL, INTEGER, YES_NO, MOMENT, JSON)
+MIDNIGHT = datetime(2026, 5, 26, tzinfo=UTC)
+DECLARED = {"text": "TEXT", "json": "JSON", "real": "FLOAT", "moment": "FLOAT"}
+KINDS = {cell.kind: cell for cell in CELLS}
 
 
 class Raw(bytes):
@@ -52,7 +48,7 @@ def store_of(path, values, *, declared="", encoding="UTF-8"):
 
 
 def stored(path):
-    """What SQLite made of the values: type, value (text and blobs as bytes)."""
+    """Type and value that SQLite made of each, text and blobs as bytes."""
     with closing(sqlite3.connect(path)) as connection:
         connection.text_factory = bytes
         query = "SELECT typeof(c), c FROM t ORDER BY rowid"
@@ -80,19 +76,10 @@ def test_clean_cells_are_kept_and_nothing_is_found(tmp_path):
         ([1.5, -0.25, 7, None], REAL, [1.5, -0.25, 7.0, None]),
         ([5, -(2**62), 2**63 - 1, None], INTEGER, [5, -(2**62), 2**63 - 1, None]),
         ([0, 1, None], YES_NO, [False, True, None]),
-        (
-            [moment.timestamp(), 1779753600, 0, 0.0, None],
-            MOMENT,
-            [moment, datetime(2026, 5, 26, tzinfo=UTC), None, None, None],
-        ),
+        ([moment.timestamp(), 1779753600, 0, 0.0, None], MOMENT, [moment, MIDNIGHT, *[None] * 3]),
         (['{"a": 1}', "[]", "null", "", None], JSON, ['{"a": 1}', "[]", None, None, None]),
     ]:
-        for declared in (
-            "",
-            {"text": "TEXT", "json": "JSON"}.get(
-                cell.kind, "FLOAT" if cell in (REAL, MOMENT) else "INTEGER"
-            ),
-        ):
+        for declared in ("", DECLARED.get(cell.kind, "INTEGER")):
             assert values_of(tmp_path, values, cell, declared=declared) == (expected, {})
 
 
@@ -138,19 +125,10 @@ def test_an_odd_cell_becomes_null_and_a_finding(tmp_path, cell, value, code, mes
     assert findings.schema == schema.FINDINGS.dtypes
     (finding,) = findings.to_dicts()
     assert message in finding.pop("message")
-    assert finding == {
-        "source": str(path),
-        "system": "lionagi",
-        "code": code,
-        "severity": "warning",
-        "entity_type": None,
-        "entity_id": None,
-        "table": "t",
-        "column": "c",
-        "n_rows": 2,
-        "example": example,
-        "action": "set to null",
-    }
+    where = {"source": str(path), "system": "lionagi", "table": "t", "column": "c"}
+    of_nothing = {"entity_type": None, "entity_id": None}
+    said = {"severity": "warning", "n_rows": 2, "example": example, "action": "set to null"}
+    assert finding == {**where, **of_nothing, "code": code, **said}
 
 
 def test_numbers_in_a_text_column_become_text(tmp_path):
@@ -173,17 +151,8 @@ def test_json_that_was_encoded_twice_is_decoded_once_more(tmp_path):
 @pytest.mark.parametrize(
     "text",
     [
-        '{"a": 1}',
-        "not json",
-        '"only a string"',
-        '"null"',
-        ' "[2]"',
-        '"[NaN]"',
-        '"[1,]"',
-        '"{\\"a\\": \\"\\\\ud800\\"}"',
-        "null",
-        "nan",
-        '"' + "[" * 300 + "]" * 300 + '"',
+        *('{"a": 1}', "not json", '"only a string"', '"null"', ' "[2]"', '"[NaN]"', '"[1,]"'),
+        *('"{\\"a\\": \\"\\\\ud800\\"}"', "null", "nan", '"' + "[" * 300 + "]" * 300 + '"'),
     ],
 )
 def test_a_cell_beside_one_encoded_twice_is_judged_alike_in_few_and_in_many(text, monkeypatch):
@@ -197,16 +166,8 @@ def test_a_cell_beside_one_encoded_twice_is_judged_alike_in_few_and_in_many(text
 
 def test_few_and_many_documents_are_judged_alike(tmp_path, monkeypatch):
     values = [
-        '{"a": 1}',
-        "{",
-        '"[1]"',
-        "[NaN]",
-        '["NaN is a word"]',
-        "null",
-        "x" * 30_000,
-        "[" * 400 + "]" * 400,
-        "[" * 2000 + "]" * 2000,
-        '["' + "x" * 30_000 + '"]',
+        *('{"a": 1}', "{", '"[1]"', "[NaN]", '["NaN is a word"]', "null", "x" * 30_000),
+        *("[" * 400 + "]" * 400, "[" * 2000 + "]" * 2000, '["' + "x" * 30_000 + '"]'),
     ]
     few = values_of(tmp_path, values, JSON)
     monkeypatch.setattr(cells, "FEW_CELLS", -1)
@@ -420,8 +381,7 @@ def test_collations_and_functions_that_only_the_writer_has_are_not_needed(tmp_pa
         connection.execute("INSERT INTO t VALUES (?, ?, ?, ?, ?, ?)", row)
         connection.commit()
     rows, findings = read(tmp_path / "s.db", None, **KINDS, n=REAL)
-    moment = datetime(2026, 5, 26, tzinfo=UTC)
-    assert rows.rows() == [("a", 1.5, 2, True, moment, "[]", 1.5)]
+    assert rows.rows() == [("a", 1.5, 2, True, MIDNIGHT, "[]", 1.5)]
     assert findings.height == 0
 
 
@@ -434,9 +394,8 @@ def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatc
         numbers = [(spread * n, f"x{n}" if n % 50 == 7 else n) for n in range(-5, 250)]
         connection.executemany("INSERT INTO t VALUES (?, ?)", numbers)
         connection.commit()
-    rows, findings = read(
-        tmp_path / "s.db", INTEGER, n=ROWID, double=Cell("integer", "n * 2", ("n",))
-    )
+    double = Cell("integer", "n * 2", ("n",))
+    rows, findings = read(tmp_path / "s.db", INTEGER, n=ROWID, double=double)
     assert rows["n"].to_list() == sorted(n for n, _ in numbers)
     assert rows.filter(pl.col("c").is_null()).height == 5
     found = findings.filter(pl.col("column") == "c")
@@ -450,11 +409,10 @@ def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatc
 def test_one_odd_cell_at_the_end_of_many_clean_ones_is_found(tmp_path, monkeypatch, n_threads):
     monkeypatch.setattr(sqlite_tables, "_ROWS_WORTH_A_THREAD", 1000)
     monkeypatch.setattr(sqlite_tables, "N_THREADS", n_threads)
-    declared = {"text": "TEXT", "json": "JSON", "real": "REAL", "moment": "REAL"}
     clean = dict(zip(KINDS, ("a", 0.5, 7, 1, 1779753600.0, "[]"), strict=True))
     odd = dict(zip(KINDS, (b"a", "a", 0.5, 2, -1.0, b"[]"), strict=True))
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        columns = ", ".join(f"{kind} {declared.get(kind, 'INTEGER')}" for kind in clean)
+        columns = ", ".join(f"{kind} {DECLARED.get(kind, 'INTEGER')}" for kind in clean)
         connection.execute(f"CREATE TABLE t ({columns})")
         row = f"INSERT INTO t VALUES ({', '.join('?' * len(clean))})"
         connection.executemany(row, [tuple(clean.values())] * 8000)
@@ -462,9 +420,8 @@ def test_one_odd_cell_at_the_end_of_many_clean_ones_is_found(tmp_path, monkeypat
         connection.commit()
     with open_store(tmp_path / "s.db") as store:
         for kind, cell in KINDS.items():
-            rows, findings = read_table(
-                store, "t", {kind: cell, "c": Cell(cell.kind, kind, (kind,))}
-            )
+            both = {kind: cell, "c": Cell(cell.kind, kind, (kind,))}
+            rows, findings = read_table(store, "t", both)
             assert findings["n_rows"].to_list() == [1, 1], kind
             for name in (kind, "c"):
                 assert rows[name].null_count() == 1

@@ -1,10 +1,14 @@
 """What changed: versions, models, providers, playbooks as they are read, or as declared."""
 
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.charts import chart_weeks
 from stateanalytics.core.facts import changed_facts
+from stateanalytics.core.windows import Window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.story import _changed
@@ -25,9 +29,8 @@ def with_versions(rows, versions=VERSIONS):
         {"source": "state.db", "thread_id": row["entity_id"], "program_version": version}
         for row, version in zip(rows, versions, strict=False)
     ]
-    return changed_facts(
-        facts(rows), details={"claude_sessions": frame("claude_sessions", threads)}
-    )
+    details = {"claude_sessions": frame("claude_sessions", threads)}
+    return changed_facts(facts(rows), details=details)
 
 
 def runs(n, **rest):
@@ -43,24 +46,20 @@ def test_a_version_is_a_change_at_its_first_run():
 
 
 def test_a_model_is_a_change_where_thirty_runs_had_none_of_it():
-    rows = [
-        ended(f"r{place}", "completed", 500 - 10 * place, model="a", agent="x")
-        for place in range(40)
-    ]
+    own = {"model": "a", "agent": "x"}
+    rows = [ended(f"r{place}", "completed", 500 - 10 * place, **own) for place in range(40)]
     rows[20]["model"] = "b"  # one of two that are in use
     rows[35]["model"] = "c"
     found = sa.changes(facts(rows))
-    assert found.select("what", "from", "to", "where", "n_runs_before").rows() == [
-        ("model", "a", "c", "x", 35)
-    ]
+    found = found.select("what", "from", "to", "where", "n_runs_before")
+    assert found.rows() == [("model", "a", "c", "x", 35)]
 
 
 def test_nothing_gives_nothing_whatever_the_order(weeks):
     assert sa.changes(facts([])).is_empty()
     assert sa.changes(facts(runs(1))).is_empty()
-    shuffled = changed_facts(
-        weeks, entities=weeks.entities.sample(fraction=1, shuffle=True, seed=3)
-    )
+    entities = weeks.entities.sample(fraction=1, shuffle=True, seed=3)
+    shuffled = changed_facts(weeks, entities=entities)
     assert sa.changes(shuffled).equals(sa.changes(weeks))
     assert sa.changes(weeks)["to"].unique().to_list() == ["claude_code/opus"]
 
@@ -123,20 +122,14 @@ def test_a_fault_of_one_version_says_after_which_it_was_first_seen():
         rows[place] |= {"raw_status": "failed", "reason_message": "quota gone"}
     versions = [*VERSIONS[:6], VERSIONS[4]]
     found = sa.failures.faults(with_versions(rows, versions))
-    found = found.select("seen_after", "where", "n_rows")
-    assert sorted(found.rows(), key=str) == sorted(
-        [("2.1.330", "only with version 2.1.330", 3), (None, None, 2)], key=str
-    )
+    found = set(found.select("seen_after", "where", "n_rows").rows())
+    assert found == {("2.1.330", "only with version 2.1.330", 3), (None, None, 2)}
     # Without a version before it, nobody knows.
     only = sa.failures.faults(with_versions(rows, ["2.1.330"] * 7))
     assert only["seen_after"].null_count() == only.height
 
 
 def test_the_story_says_what_changed_at_the_onset_and_only_then():
-    from types import SimpleNamespace
-
-    from stateanalytics.core.windows import Window
-
     made = SimpleNamespace(changes=sa.changes(with_versions(runs(6))))
     near, far = (_changed(Window(ago(hours=hours), ago(hours=0), ""), made) for hours in (170, 100))
     assert near == " What changed then: version 2.1.330 (lionagi, since 2026-05-19)."
@@ -145,20 +138,16 @@ def test_the_story_says_what_changed_at_the_onset_and_only_then():
 
 @pytest.mark.slow
 def test_changes_are_marked_in_every_chart_over_time(weeks):
-    from stateanalytics.charts import chart_weeks
-
     changes = sa.changes(weeks)
     drawn = weeks.compare("cost_usd", every="1w").chart(changes=changes)
     assert drawn.data["change"].drop_nulls().unique().str.contains("claude_code/opus").all()
     assert "strokeDash" in str(drawn.to_dict())
     numbers = weeks.weeks(8)
-    plain, marked = (
-        len(str(chart_weeks(numbers, changes=one).to_dict())) for one in (None, changes)
-    )
+    charts = [chart_weeks(numbers, changes=one) for one in (None, changes)]
+    plain, marked = (len(str(chart.to_dict())) for chart in charts)
     assert marked > plain
     declared = pl.DataFrame({"when": ["2026-05-19"], "what": ["new prompt"], "where": ["infra"]})
     week = sa.report(weeks, window="2026-W21", changes=declared, sections=["over_time"])
-    assert [row["changed"] for row in week.summary["over_time"]["rows"][:2]] == [
-        [], ["new prompt (infra, since 2026-05-19)"],
-    ]  # fmt: skip
+    changed = [row["changed"] for row in week.summary["over_time"]["rows"][:2]]
+    assert changed == [[], ["new prompt (infra, since 2026-05-19)"]]
     assert "new prompt (infra" in week.as_html()

@@ -48,12 +48,14 @@ def contrast(background: str, foreground: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def _luminance(colour: str) -> float:
+def linear(colour: str) -> list[float]:
+    """Red, green and blue of sRGB, as light."""
     channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    red, green, blue = (
-        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-        for value in channels
-    )
+    return [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in channels]
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = linear(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -114,15 +116,11 @@ def test_ids_begin_with_the_name_and_every_reference_is_to_one_of_them():
     assert set(re.findall(r"url\(#([^)]*)\)", svg)) <= set(re.findall(r'\bid="([^"]*)"', svg))
 
 
-@pytest.mark.parametrize(
-    ("draw", "frame"),
-    [
-        (chart_durations, STEPS.with_columns(ending=pl.lit(HOSTILE))),
-        (chart_severity, BY_TYPE.with_columns(entity_type=pl.lit(HOSTILE))),
-    ],
-)
-def test_hostile_text_is_only_text(draw, frame):
-    svg = drawn(draw(frame))
+@pytest.mark.parametrize("draw, frame, column", [
+    (chart_durations, STEPS, "ending"), (chart_severity, BY_TYPE, "entity_type"),
+])  # fmt: skip
+def test_hostile_text_is_only_text(draw, frame, column):
+    svg = drawn(draw(frame.with_columns(pl.lit(HOSTILE).alias(column))))
     assert "<script" not in svg
     assert "<img" not in svg
     assert not re.search(r"<[^>]*\son\w+=", svg)
@@ -140,10 +138,8 @@ def test_what_is_not_known_falls_away_whoever_wrote_it():
         name="x",
         label='" onload="p()',
     )
-    kept = (
-        '<rect fill="none" clip-path="url(#x-0)" /><clipPath id="x-0"><path d="M0,0" /></clipPath>'
-    )
-    assert svg.endswith(f">{kept}</svg>")
+    kept = '<rect fill="none" clip-path="url(#x-0)" />'
+    assert svg.endswith(f'>{kept}<clipPath id="x-0"><path d="M0,0" /></clipPath></svg>')
     assert ElementTree.fromstring(svg).get("aria-label") == '" onload="p()'
 
 
@@ -199,37 +195,24 @@ def test_a_column_of_words_is_no_count():
 # Machado et al. (2009), severity 1.0: how a colour looks with each kind of colour blindness.
 SIGHTS = {
     "normal": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-    "protan": (
-        (0.152286, 1.052583, -0.204868),
-        (0.114503, 0.786281, 0.099216),
-        (-0.003882, -0.048116, 1.051998),
-    ),
-    "deutan": (
-        (0.367322, 0.860646, -0.227968),
-        (0.280085, 0.672501, 0.047413),
-        (-0.011820, 0.042940, 0.968881),
-    ),
-    "tritan": (
-        (1.255528, -0.076749, -0.178779),
-        (-0.078411, 0.930809, 0.147602),
-        (0.004733, 0.691367, 0.303900),
-    ),
-}
+    "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216),
+               (-0.003882, -0.048116, 1.051998)),
+    "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413),
+               (-0.011820, 0.042940, 0.968881)),
+    "tritan": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602),
+               (0.004733, 0.691367, 0.303900)),
+}  # fmt: skip
+
+
+def dot(weights, values) -> float:
+    return sum(weight * value for weight, value in zip(weights, values, strict=True))
 
 
 def lab(colour: str, sight: str) -> tuple[float, float, float]:
-    raw = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in raw]
-    seen = [
-        min(1, max(0, sum(m * v for m, v in zip(row, linear, strict=True))))
-        for row in SIGHTS[sight]
-    ]
+    seen = [min(1, max(0, dot(row, linear(colour)))) for row in SIGHTS[sight]]
     to_xyz = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))
     white = (0.95047, 1.0, 1.08883)
-    x, y, z = (
-        f(sum(m * v for m, v in zip(row, seen, strict=True)) / w)
-        for row, w in zip(to_xyz, white, strict=True)
-    )
+    x, y, z = (f(dot(row, seen) / w) for row, w in zip(to_xyz, white, strict=True))
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 
@@ -237,10 +220,11 @@ def f(t: float) -> float:
     return t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116
 
 
+PALETTES = pytest.mark.parametrize("palette", [LIGHT, DARK])
+
+
 @pytest.mark.parametrize("sight", SIGHTS)
-@pytest.mark.parametrize(
-    "palette", [pytest.param(LIGHT, id="light"), pytest.param(DARK, id="dark")]
-)
+@PALETTES
 def test_fills_stay_apart_for_every_kind_of_sight(palette, sight):
     pairs = [pair for names in (ORDER, OF_GROUPS) for pair in itertools.combinations(names, 2)]
     for one, other in pairs:
@@ -248,9 +232,7 @@ def test_fills_stay_apart_for_every_kind_of_sight(palette, sight):
         assert apart >= 20, (one, other, apart)
 
 
-@pytest.mark.parametrize(
-    "palette", [pytest.param(LIGHT, id="light"), pytest.param(DARK, id="dark")]
-)
+@PALETTES
 def test_no_group_looks_like_an_outcome(palette):
     """A kind of work in the colour of failures would look like one that failed."""
     for group, outcome in itertools.product(OF_GROUPS, ("critical", "warning", "success")):
@@ -258,9 +240,7 @@ def test_no_group_looks_like_an_outcome(palette):
         assert apart >= 25, (group, outcome, apart)
 
 
-@pytest.mark.parametrize(
-    "palette", [pytest.param(LIGHT, id="light"), pytest.param(DARK, id="dark")]
-)
+@PALETTES
 def test_type_on_charts_can_be_read_and_fills_can_be_seen(palette):
     for text in ("text", "muted"):
         assert contrast(palette["surface"], palette[text]) >= 4.5

@@ -16,16 +16,13 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 def detections(rows):
     """Entity, detector, fires."""
-    return pl.DataFrame(
-        [
-            {
-                "source": "s", "system": "lionagi", "entity_type": "session", "entity_id": entity,
-                "at": AT, "detector": detector, "fires": fires,
-            }
-            for entity, detector, fires in rows
-        ],
-        schema_overrides={"fires": pl.Boolean, "at": pl.Datetime("us", "UTC")},
-    )  # fmt: skip
+    of = {"source": "s", "system": "lionagi", "entity_type": "session", "at": AT}
+    dicts = [
+        {**of, "entity_id": entity, "detector": detector, "fires": fires}
+        for entity, detector, fires in rows
+    ]
+    types = {"fires": pl.Boolean, "at": pl.Datetime("us", "UTC")}
+    return pl.DataFrame(dicts, schema_overrides=types)
 
 
 ROWS = [
@@ -87,10 +84,8 @@ def cells(chart):
 
 def test_the_matrix_has_both_directions_of_each_pair_and_a_dash_where_nothing_is_shared():
     found = cells(chart_disagreement(PAIRS))
-    assert found["x", "y"] == "4"
-    assert found["y", "x"] == "1"
-    assert found[HOSTILE, "x"] == "7"
-    assert found["y", HOSTILE] == "–"
+    shown = {("x", "y"): "4", ("y", "x"): "1", (HOSTILE, "x"): "7", ("y", HOSTILE): "–"}
+    assert shown.items() <= found.items()
 
 
 def test_the_matrix_shows_the_detectors_that_were_asked_for_in_their_order():
@@ -121,24 +116,19 @@ def test_the_timeline_thins_its_ticks_and_orders_detectors_by_their_first_alarm(
 @pytest.mark.parametrize(
     "draw",
     [
-        pytest.param(lambda: chart_disagreement(PAIRS, sentence=HOSTILE), id="matrix"),
-        pytest.param(lambda: chart_alarms(EVENTS, ALARMS, sentence=HOSTILE), id="timeline"),
-        pytest.param(
-            lambda: chart_intersections(
-                intersections(detections([("x", HOSTILE, True), ("x", "b", True)])),
-                sentence=HOSTILE,
-            ),
-            id="sets",
+        lambda: chart_disagreement(PAIRS, sentence=HOSTILE),
+        lambda: chart_alarms(EVENTS, ALARMS, sentence=HOSTILE),
+        lambda: chart_intersections(
+            intersections(detections([("x", HOSTILE, True), ("x", "b", True)])), sentence=HOSTILE
         ),
-        pytest.param(lambda: chart_disagreement(PAIRS.clear()), id="empty matrix"),
-        pytest.param(lambda: chart_alarms(EVENTS.clear(), ALARMS.clear()), id="empty timeline"),
+        lambda: chart_disagreement(PAIRS.clear()),
+        lambda: chart_alarms(EVENTS.clear(), ALARMS.clear()),
     ],
 )
 def test_drawings_are_inert_and_the_same_each_time(draw):
     chart = draw()
     drawn = to_svg(chart, name="d", label="d")
-    assert "<img" not in drawn
-    assert "<script" not in drawn
+    assert "<img" not in drawn and "<script" not in drawn
     assert drawn == to_svg(chart, name="d", label="d")
 
 

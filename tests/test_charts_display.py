@@ -16,23 +16,18 @@ from tests.examples import a_few
 from tests.test_report_page import HOSTILE
 
 LIVE, STILL = "application/vnd.vegalite.v6+json", "image/svg+xml"
-RUNS = pl.DataFrame(
-    {
-        "entity_id": ["a", "b", "c"],
-        "limit_s": [60.0, 600.0, 600.0],
-        "elapsed_s": [60.0, 20.0, 500.0],
-        "ending": ["timed_out", "completed", "completed"],
-        "fits": [False, True, True],
-        "has_no_turns": [False, False, False],
-    }
-)
+ROWS = [
+    *(("a", 60.0, 60.0, "timed_out", False), ("b", 600.0, 20.0, "completed", True)),
+    ("c", 600.0, 500.0, "completed", True),
+]
+COLUMNS = ["entity_id", "limit_s", "elapsed_s", "ending", "fits"]
+RUNS = pl.DataFrame(ROWS, COLUMNS, orient="row").with_columns(has_no_turns=False)
 RULE = alt.Chart(pl.DataFrame({"x": [60.0]})).mark_rule().encode(x="x:Q")
 
 
 def chart(text="session"):
-    return chart_severity(
-        pl.DataFrame({"entity_type": [text], "critical": [3], "warning": [0], "info": [1]})
-    )
+    row = {"entity_type": text, "critical": 3, "warning": 0, "info": 1}
+    return chart_severity(pl.DataFrame([row]))
 
 
 def test_a_chart_stays_an_altair_chart_with_its_data():
@@ -45,9 +40,7 @@ def test_a_chart_stays_an_altair_chart_with_its_data():
 
 def test_a_notebook_gets_vega_lite_a_drawing_and_words():
     shown = chart()._repr_mimebundle_()
-    assert sorted(shown) == [
-        "application/vnd.vegalite.v5+json", LIVE, STILL, "text/plain",
-    ]  # fmt: skip
+    assert sorted(shown) == ["application/vnd.vegalite.v5+json", LIVE, STILL, "text/plain"]
     assert shown["text/plain"] == "FacetChart: 4 entities by type and severity."
     assert ElementTree.fromstring(shown[STILL]).tag == "{http://www.w3.org/2000/svg}svg"
     assert f'fill="{LIGHT["surface"]}"' in shown[STILL]
@@ -69,10 +62,8 @@ def test_charts_are_layered_put_beside_others_and_configured_like_any_other():
     ):  # fmt: skip
         assert made.to_dict()["config"] == whole
         assert type(made)._repr_mimebundle_ is type(limits)._repr_mimebundle_
-    assert limits.configure_axis(labelColor="red").to_dict()["config"]["axis"] == {
-        **whole["axis"],
-        "labelColor": "red",
-    }
+    red = limits.configure_axis(labelColor="red").to_dict()["config"]
+    assert red["axis"] == whole["axis"] | {"labelColor": "red"}
     assert "config" not in alt.layer(limits, RULE).to_dict()["layer"][0]
     assert "config" not in alt.hconcat(limits, chart()).to_dict()["hconcat"][0]
 
@@ -140,9 +131,8 @@ def test_marks_say_what_they_are():
     told = chart_limits(RUNS).layer[2].to_dict()
     titles = [tip["title"] for tip in told["encoding"]["tooltip"]]
     assert titles == ["ended", "runs", "limit", "took", "run"]
-    assert chart_limits(RUNS).layer[2].data.sort("tooltip_run")["tooltip_took"].to_list() == [
-        "1 min", "20 s", "8 min 20 s",
-    ]  # fmt: skip
+    took = chart_limits(RUNS).layer[2].data.sort("tooltip_run")["tooltip_took"]
+    assert took.to_list() == ["1 min", "20 s", "8 min 20 s"]
 
 
 def chosen(live, name, value, store):
@@ -160,12 +150,8 @@ def test_what_is_chosen_is_a_frame_and_the_sql_for_it():
     chosen(live, "limits_axes", {"elapsed_s": [10, 20]}, [])
     assert live.selected.height == 2, "an axis that was moved chooses nothing"
     few = chart("it's").live()
-    chosen(
-        few,
-        "chosen_severity",
-        {"vlPoint": {"or": [{"entity_type": "it's", "severity": "info"}]}},
-        [],
-    )
+    point = {"or": [{"entity_type": "it's", "severity": "info"}]}
+    chosen(few, "chosen_severity", {"vlPoint": point}, [])
     assert few.selected["n"].to_list() == [1]
     assert few.sql == "FROM states WHERE ((entity_type = 'it''s' AND severity = 'info'))"
 

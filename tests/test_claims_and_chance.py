@@ -62,10 +62,8 @@ def test_intervals_of_kappa_for_rare_labels_cover(n_sessions):
     kappa = pairwise_agreement(rare_labels(Random(1), 20_000, 0.05), ["a", "b"])["kappa"].item()
     for seed in range(60):
         labels = rare_labels(draw, n_sessions, 0.05)
-        ends = intervals_of_cells(
-            *cells_by_class(labels, [("a", "b")], "session"),
-            n_resamples=200, conf_level=0.95, seed=seed,
-        )  # fmt: skip
+        cells = cells_by_class(labels, [("a", "b")], "session")
+        ends = intervals_of_cells(*cells, n_resamples=200, conf_level=0.95, seed=seed)
         low, high = ends.select("kappa_low", "kappa_high").row(0)
         n_covered += low is None or low <= kappa <= high
     assert n_covered >= 54
@@ -179,10 +177,8 @@ def test_what_failures_cost_more_than_before_has_its_chance(times, words):
                     reason_message=f"{'abcdefghij'[place % 10] * 6} broke")
             )  # fmt: skip
     window = (AS_OF - timedelta(days=7), AS_OF)
-    lost = report(
-        facts(rows), window=window, compare="previous", sections=["headline", "failures"]
-    ).summary["lost"]
-    assert lost.endswith(words)
+    asked = {"compare": "previous", "sections": ["headline", "failures"]}
+    assert report(facts(rows), window=window, **asked).summary["lost"].endswith(words)
 
 
 @pytest.mark.slow

@@ -84,22 +84,19 @@ def test_subagents_are_runs_with_the_call_that_started_them(sample: Facts) -> No
     assert calling["child_thread_id"] == child["thread_id"]
 
 
+# A command has two minutes, and one, or what it asks for; other tools have ten, servers an hour.
+OVERDUE = [
+    *(("Bash", {}, 2.9, "running"), ("Bash", {}, 3.1, "stalled")),
+    ("Bash", {"timeout": 600000}, 10.9, "running"),
+    ("Bash", {"timeout": 600000}, 11.1, "stalled"),
+    *(("mcp__a__b", {}, 59, "running"), ("Read", {}, 10.1, "stalled")),
+]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "given", "minutes", "health"),
-    a_few(
-        [
-            pytest.param("Bash", {}, 2.9, "running", id="a command has two minutes, and one"),
-            pytest.param("Bash", {}, 3.1, "stalled", id="then it is overdue"),
-            pytest.param(
-                "Bash", {"timeout": 600000}, 10.9, "running", id="or as long as it asks for"
-            ),
-            pytest.param("Bash", {"timeout": 600000}, 11.1, "stalled", id="and no longer"),
-            pytest.param("mcp__a__b", {}, 59, "running", id="a server of tools has an hour"),
-            pytest.param("Read", {}, 10.1, "stalled", id="other tools have ten minutes"),
-        ],
-        3,
-    ),
+    a_few(OVERDUE, 3),
 )
 def test_open_tools_are_judged_by_their_own_time_limit(
     tmp_path: Path, tool: str, given: dict, minutes: float, health: str
@@ -174,6 +171,7 @@ def overloaded(transcript: Transcript) -> None:
 
 MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
 NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refused")
+DELIVERED = "run.delivery"
 LAST_TURNS = {
     "prompt": ([], None, "run.health.awaiting_model"),
     "an answer that continues": ([answer("a", None)], None, "run.health.awaiting_model"),
@@ -181,15 +179,9 @@ LAST_TURNS = {
         [answer("a", None), add("system", subtype="turn_duration")],
         *("completed", "run.completed.turn_ended"),
     ),
-    "an answer without words": (
-        [answer("", "end_turn")],
-        *("completed", "run.delivery.empty_output"),
-    ),
+    "an answer without words": ([answer("", "end_turn")], "completed", f"{DELIVERED}.empty_output"),
     "a refusal": ([answer("no", "refusal")], "failed", "run.failed.content_filtered"),
-    "an unknown reason": (
-        [answer("a", "some_new_word")],
-        *("completed", "run.delivery.unknown_finish"),
-    ),
+    "an unknown reason": ([answer("a", "new word")], "completed", f"{DELIVERED}.unknown_finish"),
     "a limit of turns": ([answer("a", None), MAX_TURNS], "timed_out", "run.timed_out.max_turns"),
     "an error": ([overloaded], "failed", "run.failed.provider_internal"),
     "a refusal as an error": (
@@ -198,11 +190,13 @@ LAST_TURNS = {
     ),
     "the output limit as an error": (
         [error_record("max_output_tokens")],
-        *("completed", "run.delivery.truncated_length"),
+        "completed",
+        f"{DELIVERED}.truncated_length",
     ),
     "an invalid request": (
         [error_record("invalid_request")],
-        *("failed", "run.failed.provider_invalid_request"),
+        "failed",
+        "run.failed.provider_invalid_request",
     ),
     "a refusal without another model": ([NO_FALLBACK], "failed", "run.failed.content_filtered"),
     "a full context window": (
@@ -285,11 +279,10 @@ def test_a_resume_that_writes_old_records_again_is_no_new_work(tmp_path: Path) -
     """Fresh ids of records, the same ids of answers, later moments."""
     transcript = begun_transcript()
     transcript.answer(say("Done."), stop="end_turn", usage=USAGE)
-    again = [
+    transcript.lines += [
         {**line, "uuid": f"again-{place}", "timestamp": f"2026-05-18T10:00:0{place}.000Z"}
         for place, line in enumerate(transcript.lines)
     ]
-    transcript.lines += again
     transcript.user("More", 7200.0)
     transcript.answer(say("More."), stop="end_turn", usage=USAGE)
     facts = facts_of(tmp_path, transcript)
@@ -308,9 +301,8 @@ def test_a_resume_under_another_id_has_only_its_own_work(tmp_path: Path) -> None
     ]
     again.user("More")
     again.answer(say("More."), stop="end_turn", usage=USAGE)
-    sessions = (
-        facts_of(tmp_path, transcript, again, as_of=NOON).detail(frames.SESSIONS).sort("first_at")
-    )
+    facts = facts_of(tmp_path, transcript, again, as_of=NOON)
+    sessions = facts.detail(frames.SESSIONS).sort("first_at")
     counted = ("n_prompts", "n_answers", "n_turns", "n_output_tokens", "naive_output_tokens")
     assert sessions.select(counted).rows() == [(1, 1, 1, 4, 4), (1, 1, 1, 4, 8)]
 
@@ -334,8 +326,7 @@ def test_any_line_of_an_answer_says_why_it_stopped(tmp_path: Path) -> None:
     transcript.answer(say("a"), stop="end_turn", usage=USAGE)
     again = json.loads(json.dumps(transcript.lines[-1]))
     again["message"]["stop_reason"] = None
-    again["uuid"] = "later"
-    transcript.lines.append(again)
+    transcript.lines.append(again | {"uuid": "later"})
     assert axes(facts_of(tmp_path, transcript))[0] == "completed"
 
 
@@ -358,8 +349,7 @@ def test_outputs_and_memories_are_no_transcripts(tmp_path: Path) -> None:
         path.write_text(transcript.text())
     facts = facts_of(tmp_path / "projects" / "-p", transcript)
     assert facts.detail(frames.SESSIONS)["n_files"].to_list() == [1]
-    n_left = findings_of(facts)["source.files_not_read"]
-    assert n_left == 2
+    assert findings_of(facts)["source.files_not_read"] == 2
 
 
 def test_counts_beyond_all_numbers_are_counted(tmp_path: Path) -> None:
@@ -423,8 +413,7 @@ def test_what_says_nothing_is_counted(tmp_path: Path) -> None:
     assert (n_rows["time.unreadable"], n_rows["record.no_content"]) == (2, 2)
     assert (n_rows["usage.below_zero"], n_rows["record.unknown_type"]) == (1, 1)
     assert n_rows["file.empty"] == 1
-    [used] = facts.entities.filter(entity_type="session")["n_input_tokens"]
-    assert used == 0 + 2 + 3
+    assert facts.entities.filter(entity_type="session")["n_input_tokens"].item() == 0 + 2 + 3
 
 
 def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None:
@@ -488,26 +477,22 @@ INTERNAL, CUT_OFF = "provider_internal", "truncated_length"
     ],
 )
 def test_causes_of_errors(tag, status, words, cause) -> None:
-    row = pl.DataFrame(
-        {"error_type": [tag], "error_status": [status], "error_message": [words]},
-        schema={"error_type": pl.String, "error_status": pl.Int64, "error_message": pl.String},
-    )
+    schema = {"error_type": pl.String, "error_status": pl.Int64, "error_message": pl.String}
+    row = pl.DataFrame([(tag, status, words)], schema=schema, orient="row")
     assert row.select(cause_of_error()).item() == cause
 
 
 # --- subagents whose file ends without a word, and what their parent says of them ---------
 
 
-def a_subagent(
-    *, result: dict | None, agent: str = "a1", text: str = "done"
-) -> tuple[object, object]:
+def a_subagent(*, result: dict | None, agent: str = "a1") -> tuple[Transcript, Transcript]:
     """A parent that called a subagent, whose last answer says no reason why it stopped."""
     parent = Transcript("parent", "2026-05-20T17:00:00")
     parent.user("look around")
     parent.answer(call("toolu_1", "Task", prompt="look"), stop="tool_use", usage=USAGE)
     child = Transcript("parent", "2026-05-20T17:00:20", agent=agent)
     child.user("look")
-    child.answer(say(text), stop=None, usage=(1, 2, 3, 3))
+    child.answer(say("done"), stop=None, usage=(1, 2, 3, 3))
     if result is not None:
         report = {"agentId": agent, **result}
         parent.result("toolu_1", "found", 60.0, toolUseResult=report)
@@ -522,17 +507,12 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
     row = state_of(facts, f"{parent.session_id}/a1")
     assert (row["outcome"], row["health"], row["severity"]) == ("completed", "ok", "neutral")
     own = facts.entities.filter(entity_id=f"{parent.session_id}/a1").row(0, named=True)
-    assert own["n_output_tokens"] == 5108
-    assert own["ended_at"] is not None
+    assert own["n_output_tokens"] == 5108 and own["ended_at"] is not None
     assert "usage.placeholder" in facts.findings["code"].to_list()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "result",
-    [None, {"status": "async_launched"}],
-    ids=["no word of it", "only started in the background"],
-)
+@pytest.mark.parametrize("result", [None, {"status": "async_launched"}])
 def test_a_subagent_that_nobody_saw_complete_is_stalled(tmp_path, result):
     parent, child = a_subagent(result=result)
     facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))

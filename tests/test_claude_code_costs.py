@@ -62,15 +62,12 @@ class Session:
 
     def answer(self, n_tokens: int, model: str = OPUS, **fields: object) -> "Session":
         name = f"m{self.number}-{len(self.lines)}"
+        none = ("output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
         message = {
-            "id": name,
-            "role": "assistant",
-            "model": model,
+            **{"id": name, "role": "assistant", "model": model, "stop_reason": "end_turn"},
             "content": [{"type": "text", "text": "Done"}],
-            "stop_reason": "end_turn",
-            "usage": {"input_tokens": n_tokens, "output_tokens": 0},
+            "usage": {"input_tokens": n_tokens, **dict.fromkeys(none, 0)},
         }
-        message["usage"] |= {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
         self.add(type="assistant", uuid=name, requestId=name, message=message, **fields)
         self.aside(n_tokens, model)
         return self
@@ -86,25 +83,18 @@ class Session:
 
     def ended(self, **fields: object) -> "Session":
         total = sum(self.used.values())
-        usage = {
-            model: {"inputTokens": n, "outputTokens": 0, "costUSD": n * USD}
-            for model, n in self.used.items()
+        state = {
+            **{"type": "cost-state", "sessionId": self.id, "totalCostUSD": total * USD},
+            **{"totalAPIDuration": 10 * total, "totalToolDuration": total},
+            **{"totalLinesAdded": total // 10, "totalLinesRemoved": total // 20},
+            "startTime": int(self.start.timestamp() * 1000),
+            "modelUsage": {
+                model: {"inputTokens": n, "outputTokens": 0, "costUSD": n * USD}
+                for model, n in self.used.items()
+            },
+            "hasUnknownModelCost": False,
         }
-        self.lines.append(
-            {
-                "type": "cost-state",
-                "sessionId": self.id,
-                "totalCostUSD": total * USD,
-                "totalAPIDuration": 10 * total,
-                "totalToolDuration": total,
-                "totalLinesAdded": total // 10,
-                "totalLinesRemoved": total // 20,
-                "startTime": int(self.start.timestamp() * 1000),
-                "modelUsage": usage,
-                "hasUnknownModelCost": False,
-                **fields,
-            }
-        )
+        self.lines.append(state | fields)
         return self
 
 
@@ -275,21 +265,18 @@ def test_a_subagent_is_part_of_what_its_session_cost(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "fields",
+    ("field", "value"),
     [
-        pytest.param({"totalCostUSD": -1}, id="below zero"),
-        pytest.param({"totalCostUSD": 1e300}, id="beyond all bounds"),
-        pytest.param({"totalCostUSD": "much"}, id="text"),
-        pytest.param({"modelUsage": [1, 2]}, id="a list of models"),
-        pytest.param({"modelUsage": None}, id="no models"),
+        *(("totalCostUSD", cost) for cost in (-1, 1e300, "much")),
+        *(("modelUsage", usage) for usage in ([1, 2], None)),
     ],
 )
-def test_a_record_that_cannot_be_read_is_counted(tmp_path: Path, fields: dict) -> None:
-    session = Session(0).prompt().answer(100).ended().prompt().answer(50).ended(**fields)
+def test_a_record_that_cannot_be_read_is_counted(tmp_path: Path, field: str, value) -> None:
+    session = Session(0).prompt().answer(100).ended().prompt().answer(50).ended(**{field: value})
     facts = facts_of(tmp_path, session)
     assert n_of(facts, "cost.unreadable") == 1
     row = session_of(facts)
-    assert row["cost_usd"] == (usd(100) if "totalCostUSD" in fields else usd(150))
+    assert row["cost_usd"] == usd(100 if field == "totalCostUSD" else 150)
     assert row["n_input_tokens"] == 150
 
 
@@ -329,8 +316,7 @@ def test_recorded_and_estimated_differ_by_kills_alone(tmp_path_factory, told, se
         session.prompt().answer(n_answer).aside(n_side)
         if is_killed:
             session.killed()
-            killed += n_answer
-            last += n_answer
+            killed, last = killed + n_answer, last + n_answer
         else:
             session.ended()
             recorded += n_answer + n_side

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,14 +24,8 @@ from tests.ratios import times_as_slow
 YEAR_S = 365 * 24 * 3600
 AXES = ("lifecycle", "outcome", "health", "delivery", "severity", "reason_codes")
 KEY = ("entity_type", "entity_id")
-GO_SESSION = {
-    "project_id": "web",
-    "harness": "claude-code",
-    "session_mode": "tui",
-    "activity_state": "idle",
-    "is_terminated": 0,
-    "first_signal_at": "",
-}
+GO_SESSION = {"project_id": "web", "harness": "claude-code", "session_mode": "tui"}
+GO_SESSION |= {"activity_state": "idle", "is_terminated": 0, "first_signal_at": ""}
 GO_MOMENTS = ("created_at", "activity_last_at", "updated_at")
 
 
@@ -38,9 +33,8 @@ def of_lionagi(store: Path, *, is_ahead: bool) -> str:
     """The sample, in which every moment of a session that is over is a year ahead."""
     shutil.copy(SHIPPED["lionagi"], store)
     with closing(sqlite3.connect(store)) as db:
-        [own] = db.execute(
-            "SELECT id FROM sessions WHERE status = 'completed' ORDER BY id LIMIT 1"
-        ).fetchone()
+        query = "SELECT id FROM sessions WHERE status = 'completed' ORDER BY id LIMIT 1"
+        [own] = db.execute(query).fetchone()
         moments = ("created_at", "started_at", "last_message_at", "updated_at", "ended_at")
         later = ", ".join(f"{name} = {name} + {YEAR_S * is_ahead}" for name in moments)
         db.execute(f"UPDATE sessions SET {later} WHERE id = ?", (own,))
@@ -92,16 +86,7 @@ def of_transcripts(store: Path, *, is_ahead: bool, system: str, session: str, li
     return session
 
 
-def of_claude_code(store: Path, *, is_ahead: bool) -> str:
-    session = "cad4af6c-2cb8-5115-8f2f-ef1d2afb41ef"
-    return of_transcripts(
-        store, is_ahead=is_ahead, system="claude_code", session=session, line_no=8
-    )
-
-
-def of_codex(store: Path, *, is_ahead: bool) -> str:
-    session = "019e449c-fe80-7432-8967-337bb851c2ac"
-    return of_transcripts(store, is_ahead=is_ahead, system="codex", session=session, line_no=1)
+CLAUDE_CODE, CODEX = "cad4af6c-2cb8-5115-8f2f-ef1d2afb41ef", "019e449c-fe80-7432-8967-337bb851c2ac"
 
 
 @pytest.mark.parametrize(
@@ -111,8 +96,8 @@ def of_codex(store: Path, *, is_ahead: bool) -> str:
         of_agent_orchestrator,
         of_the_rewrite,
         pytest.param(of_opencode, marks=pytest.mark.slow),
-        of_claude_code,
-        of_codex,
+        partial(of_transcripts, system="claude_code", session=CLAUDE_CODE, line_no=8),
+        partial(of_transcripts, system="codex", session=CODEX, line_no=1),
     ],
 )
 def test_one_clock_that_runs_ahead_changes_the_state_of_nothing_else(
@@ -122,10 +107,9 @@ def test_one_clock_that_runs_ahead_changes_the_state_of_nothing_else(
     [own] = {write(store, is_ahead=is_ahead) for is_ahead, store in stores.items()}
     right, ahead = (sa.read(store, progress=False) for store in stores.values())
     assert ahead.as_of == right.as_of
-    own_id = pl.col("entity_id", "session_id", "parent_id")
-    others = right.entities.filter(
-        ~pl.any_horizontal(own_id.str.contains(own, literal=True).fill_null(value=False))
-    )
+    ids = pl.col("entity_id", "session_id", "parent_id").fill_null("")
+    is_own = pl.any_horizontal(ids.str.contains(own, literal=True))
+    others = right.entities.filter(~is_own)
     before, after = (
         others.select(KEY).join(sa.states(snap).select(*KEY, *AXES), on=KEY, how="left")
         for snap in (right, ahead)
@@ -153,14 +137,11 @@ def moments(days: list[int]) -> pl.Series:
 @pytest.mark.parametrize(
     ("later", "expected"),
     [
-        pytest.param([[[60]] * 2], 0, id="two moments of one row"),
-        pytest.param([[[60], [61], [62]]], 0, id="three moments of one row"),
-        pytest.param([[[60]], [[60]], [[60]]], 0, id="what one line tells in three rows"),
-        pytest.param([[[60, 61]], [[62]]], 62, id="rows of two kinds after a pause"),
-        pytest.param([[[60, 69, 78]]], 0, id="each alone"),
-        pytest.param([[[20], [20], [20]]], 20, id="a session after a holiday"),
-        pytest.param([[[20], [20]]], 0, id="one that is hardly told"),
-        pytest.param([[[6]]], 6, id="no pause"),
+        *(([[[60]] * 2], 0), ([[[60], [61], [62]]], 0)),  # moments of one row
+        ([[[60]], [[60]], [[60]]], 0),  # what one line tells in three rows
+        *(([[[60, 61]], [[62]]], 62), ([[[60, 69, 78]]], 0)),
+        ([[[20], [20], [20]]], 20),  # a session after a holiday
+        *(([[[20], [20]]], 0), ([[[6]]], 6)),
     ],
 )
 def test_a_moment_counts_that_is_in_company(later: list[list[list[int]]], expected: int) -> None:

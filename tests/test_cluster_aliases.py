@@ -22,10 +22,8 @@ USERS = ("ada", "ben", "cyd", "dov", "eve")
 
 
 def logins(*users, **rest):
-    return [
-        run(user, reason_message=f"login of {user} broke", **{"ended": ago(days=1), **rest})
-        for user in users
-    ]
+    rest = {"ended": ago(days=1), **rest}
+    return [run(user, reason_message=f"login of {user} broke", **rest) for user in users]
 
 
 def entry(cluster, **said):
@@ -37,9 +35,8 @@ def entry(cluster, **said):
 def test_a_cluster_is_known_by_the_ids_of_its_messages_alone():
     found = aliases(store(*logins(*USERS), *logins("fay", reason_code="run.failed.x")))
     assert found.columns == cluster_life.ALIASES.dtypes.names()
-    assert found.filter(code="run.failed.x")["alias_id"].to_list() == [
-        cluster_id("run.failed.x", "login of fay broke")
-    ]
+    of_code = found.filter(code="run.failed.x")["alias_id"]
+    assert of_code.to_list() == [cluster_id("run.failed.x", "login of fay broke")]
     found = found.filter(pl.col("code").is_null())
     assert set(found["alias_id"]) == {cluster_id(None, f"login of {user} broke") for user in USERS}
     assert set(found["cluster_id"]) == {cluster_id(None, "login of <*> broke")}
@@ -165,12 +162,10 @@ def test_reports_of_two_versions_are_of_one_world(next_version):
     last = sa.report(snap)
     next_version(more=[ANY_COLOUR])
     this = sa.report(snap)
-    moved = sa.diff(last, this).filter(pl.col("change") != 0)
-    assert moved.is_empty()
+    assert sa.diff(last, this).filter(pl.col("change") != 0).is_empty()
     [now] = this.summary["failures"]["clusters"]
-    assert set(now["former_ids"]) == {
-        row["cluster_id"] for row in last.summary["failures"]["clusters"]
-    }
+    before = last.summary["failures"]["clusters"]
+    assert set(now["former_ids"]) == {row["cluster_id"] for row in before}
 
 
 @pytest.mark.slow

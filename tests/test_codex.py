@@ -108,9 +108,8 @@ def test_what_is_inherited_is_counted_in_the_parent_only(sample: Facts) -> None:
 def test_a_limit_is_told_with_what_is_left_of_it(sample: Facts) -> None:
     turns = sample.detail(frames.TURNS).filter(thread_id=IDS["limit"])
     columns = ("rate_limit_reached", "rate_limit_used_percent", "rate_limit_resets_at")
-    assert turns.select(columns).rows() == [
-        ("rate_limit_reached", 100.0, datetime(2026, 5, 20, 18, 0, tzinfo=UTC))
-    ]
+    resets_at = datetime(2026, 5, 20, 18, 0, tzinfo=UTC)
+    assert turns.select(columns).rows() == [("rate_limit_reached", 100.0, resets_at)]
 
 
 @pytest.mark.slow
@@ -128,9 +127,7 @@ def test_a_limit_is_told_with_what_is_left_of_it(sample: Facts) -> None:
         2,
     ),
 )
-def test_open_calls_are_judged_by_their_own_time_limit(
-    tmp_path: Path, tool: str, given: dict, minutes: float, health: str
-) -> None:
+def test_open_calls_are_judged_by_their_own_time_limit(tmp_path, tool, given, minutes, health):
     rollout = begun_rollout()
     rollout.call("c1", tool, **given)
     facts = facts_of(tmp_path, rollout, as_of=rollout.now + after(minutes))
@@ -150,9 +147,7 @@ def test_open_calls_are_judged_by_their_own_time_limit(
         2,
     ),
 )
-def test_a_person_may_be_asked_by_policy_or_because_the_call_says_so(
-    tmp_path: Path, policy: str, given: dict, asks: bool
-) -> None:
+def test_a_person_may_be_asked_by_policy_or_by_the_call(tmp_path, policy, given, asks) -> None:
     rollout = begun_rollout(policy)
     rollout.call("c1", **given)
     codes = state_of(facts_of(tmp_path, rollout))["reason_codes"]
@@ -207,7 +202,7 @@ def tail_phase(rollout: object) -> None:
 
 DECLINED = "invocation.cancelled.permission_rejected"
 INTERRUPTED = "invocation.cancelled.interrupted"
-CUT_OFF = "run.delivery.truncated_length"
+CUT_OFF, QUOTA = "run.delivery.truncated_length", "run.failed.provider_quota"
 LAST_TURNS = [
     ([], "running", "run.health.awaiting_model"),
     ([say("a", phase="commentary")], "running", "run.health.awaiting_model"),
@@ -215,12 +210,8 @@ LAST_TURNS = [
     ([say("a"), end(None)], "completed", "run.completed.turn_complete"),
     ([ran(0), end(None)], "completed", "run.completed.turn_complete"),
     ([ran(1), end(None)], "completed", EMPTY),
-    ([lambda t: t.limits(100.0, "primary"), end(None)], "failed", "run.failed.provider_quota"),
-    (
-        [ran(0), lambda t: t.limits(100.0, "primary"), end(None)],
-        "failed",
-        "run.failed.provider_quota",
-    ),
+    ([lambda t: t.limits(100.0, "primary"), end(None)], "failed", QUOTA),
+    ([ran(0), lambda t: t.limits(100.0, "primary"), end(None)], "failed", QUOTA),
     ([lambda t: t.say("a", phase=None), tail_phase], "running", "run.health.awaiting_turn_end"),
     ([fail(None, "stream timed out")], "failed", "run.failed.provider_transport"),
     ([fail("other", "Transport error: network error")], "failed", "run.failed.provider_transport"),
@@ -243,9 +234,7 @@ LAST_TURNS = [
 
 def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
     """All in one folder: a thread says what it says whatever lies beside it."""
-    rollouts = [
-        Rollout(f"case {number}", "2026-05-18T09:00:00") for number in range(len(LAST_TURNS))
-    ]
+    rollouts = [Rollout(f"case {n}", "2026-05-18T09:00:00") for n in range(len(LAST_TURNS))]
     for rollout, (build, _, _) in zip(rollouts, LAST_TURNS, strict=True):
         rollout.turn("Do it")
         for step in build:
@@ -253,9 +242,7 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, *rollouts)
     shown = states(facts).filter(entity_type="session")
     found = {row["entity_id"]: (row["lifecycle"], row["reason_codes"]) for row in shown.to_dicts()}
-    assert [found[rollout.thread_id] for rollout in rollouts] == [
-        (word, code) for _, word, code in LAST_TURNS
-    ]
+    assert [found[rollout.thread_id] for rollout in rollouts] == [one[1:] for one in LAST_TURNS]
     assert findings_of(facts)["turn.unknown_abort"] == 1
 
 

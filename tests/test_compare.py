@@ -86,11 +86,9 @@ def test_the_interval_of_a_count_of_single_runs_is_garwoods():
 def test_runs_of_one_request_count_once_in_an_interval():
     alone = [ended(str(n), "failed" if n < 8 else "completed", 20 + n / 9) for n in range(16)]
     together = [row | {"invocation_id": f"i{row['entity_id'] < '3'}"} for row in alone]
-    widths = [
-        asked("failed", rows).select(pl.col("high") - pl.col("low")).item()
-        for rows in (alone, together)
-    ]
-    assert widths[1] > 1.5 * widths[0]
+    width = pl.col("high") - pl.col("low")
+    single, shared = (asked("failed", rows).select(width).item() for rows in (alone, together))
+    assert shared > 1.5 * single
 
 
 def test_a_difference_of_shares_is_newcombes():
@@ -177,13 +175,9 @@ def test_each_step_can_be_compared_with_the_one_before(demo):
 def test_intervals_are_those_of_the_report(demo):
     report = sa.report(demo, window="2026-W21", sections=["headline"])
     numbers = {one["name"]: one for one in report.summary["headline"]["numbers"]}
-    found = {
-        name: demo.compare(name, window="2026-W21").frame.row(0, named=True)
-        for name in ("completed", "timed_out")
-    }
-    for name in found:
-        ends = [found[name][end] for end in ("low", "high")]
-        assert ends == pytest.approx(numbers[name]["interval"]), name
+    for name in ("completed", "timed_out"):
+        found = demo.compare(name, window="2026-W21").frame.row(0, named=True)
+        assert [found["low"], found["high"]] == pytest.approx(numbers[name]["interval"]), name
 
 
 @pytest.mark.slow
@@ -267,10 +261,8 @@ def test_what_is_chosen_in_the_chart_is_sql_for_the_runs_of_that_step(by, demo):
     rows = live.chart.data.filter(pl.col("n_of") > 0).sort("n_of")
     for row in (rows.row(0, named=True), rows.row(-1, named=True)):
         at = {name: int(row[name].timestamp() * 1000) for name in ("since", "until")}
-        live._vl_selections = {
-            **live._vl_selections,
-            "chosen_groups": {"value": {"vlPoint": {"or": [{by: row[by], **at}]}}, "store": []},
-        }
+        chosen = {"value": {"vlPoint": {"or": [{by: row[by], **at}]}}, "store": []}
+        live._vl_selections = {**live._vl_selections, "chosen_groups": chosen}
         assert live.selected["n_of"].to_list() == [row["n_of"]]
         assert snap.sql(live.sql).height == row["n_of"]
 
@@ -350,10 +342,8 @@ def test_order_and_groups_change_nothing_and_intervals_hold_their_value(some, me
 
 
 def test_one_incident_of_many_runs_is_one():
-    rows = [
-        failed_run(f"a{n}", reason_message="quota gone", ended=ago(days=1, minutes=n / 10))
-        for n in range(12)
-    ]
+    ends = [ago(days=1, minutes=n / 10) for n in range(12)]
+    rows = [failed_run(f"{end}", reason_message="quota gone", ended=end) for end in ends]
     found = compare(store(*rows), "incidents").frame
     assert found.select("value", "n_of").row(0) == (1.0, 12)
 

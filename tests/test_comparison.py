@@ -19,17 +19,11 @@ from tests.survival_data import TRUNCATED, read_aml
 def runs_of(rows):
     """``rows`` are (model, kind, duration, how many); every run is an invocation."""
     table = pl.DataFrame(rows, schema=["model", "kind", "duration_s", "n"], orient="row")
-    return (
-        table.select(pl.exclude("n").repeat_by("n"))
-        .explode("model", "kind", "duration_s")
-        .with_row_index("unit")
-        .with_columns(
-            # A little apart, so that nothing ties.
-            duration_s=pl.col("duration_s") * (1 + pl.col("unit") / 10_000),
-            ended=True,
-            ending=pl.lit("completed"),
-        )
-    )
+    each = table.select(pl.exclude("n").repeat_by("n")).explode("model", "kind", "duration_s")
+    # A little apart, so that nothing ties.
+    apart = pl.col("duration_s") * (1 + pl.col("unit") / 10_000)
+    done = {"ended": True, "ending": pl.lit("completed")}
+    return each.with_row_index("unit").with_columns(duration_s=apart, **done)
 
 
 # The new model is faster at either kind, and gets the hard ones.
@@ -49,8 +43,12 @@ def reversed_by_mix():
 
 
 def row_of(found, measure, method):
-    return found.row(by_predicate=(pl.col("measure") == measure) & (pl.col("method") == method),
-                     named=True)  # fmt: skip
+    [row] = found.filter(measure=measure, method=method).to_dicts()
+    return row
+
+
+def adjusted_duration(rows):
+    return row_of(sa.survival.compare(rows, adjust="kind", until_s=1500), "duration", "adjusted")
 
 
 def test_the_mix_no_longer_turns_round_which_model_is_slower(reversed_by_mix):
@@ -82,9 +80,7 @@ def test_the_same_outcomes_are_no_difference(reversed_by_mix):
 def test_work_without_a_counterpart_is_named_and_not_compared():
     rows = pl.concat([SIMPSON, runs_of([("new", "odd", 5000.0, 30)])])
     rows = rows.with_columns(unit=pl.int_range(pl.len()))
-    adjusted = row_of(
-        sa.survival.compare(rows, adjust="kind", until_s=1500), "duration", "adjusted"
-    )
+    adjusted = adjusted_duration(rows)
     assert adjusted["compared"] == pytest.approx(144 / 174)
     assert adjusted["not_compared"] == "kind odd (30 runs)"
     assert adjusted["n_runs"] + adjusted["n_runs_against"] == 144
@@ -96,9 +92,7 @@ def test_one_unit_in_a_stratum_shows_no_variation_and_is_no_counterpart():
         unit=pl.when(model="new").then(0).otherwise("unit").cast(pl.UInt32)
     )
     rows = pl.concat([SIMPSON.with_columns(pl.col("unit") + 100), lonely])
-    adjusted = row_of(
-        sa.survival.compare(rows, adjust="kind", until_s=1500), "duration", "adjusted"
-    )
+    adjusted = adjusted_duration(rows)
     assert adjusted["not_compared"] == "kind rare (18 runs)"
 
 
@@ -107,18 +101,14 @@ def test_strata_of_one_project_are_compared_though_others_have_many():
         unit=pl.col("unit") + 1000, project=pl.format("p{}", "unit")
     )
     rows = pl.concat([SIMPSON.with_columns(project=pl.lit("shared")), alone])
-    found = sa.survival.compare(rows, adjust="kind", until_s=1500)
-    adjusted = row_of(found, "duration", "adjusted")
+    adjusted = adjusted_duration(rows)
     assert adjusted["not_compared"] == "kind odd (20 runs)"
     assert adjusted["p_value"] is not None
 
 
 def test_sessions_of_one_fan_out_are_one_witness():
     together = SIMPSON.with_columns(unit=pl.col("unit") // 4)
-    alone, alike = (
-        row_of(sa.survival.compare(rows, adjust="kind", until_s=1500), "duration", "adjusted")
-        for rows in (SIMPSON, together)
-    )
+    alone, alike = adjusted_duration(SIMPSON), adjusted_duration(together)
     assert alike["n_units"] == alone["n_units"] / 4
     assert alike["high"] - alike["low"] > 1.5 * (alone["high"] - alone["low"])
 
@@ -146,10 +136,10 @@ def test_the_sample_compares_every_model_with_the_commonest(demo):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param({"adjust": ()}, "columns other than 'model'", id="nothing to adjust for"),
-        pytest.param({"adjust": "model"}, "columns other than 'model'", id="itself"),
-        pytest.param({"against": "none"}, "a value of model; found 'none'", id="unknown value"),
-        pytest.param({"until_s": 0}, "above 0", id="no horizon"),
+        ({"adjust": ()}, "columns other than 'model'"),
+        ({"adjust": "model"}, "columns other than 'model'"),
+        ({"against": "none"}, "a value of model; found 'none'"),
+        ({"until_s": 0}, "above 0"),
     ],
 )
 def test_arguments_without_meaning_are_refused(arguments, words):
@@ -176,18 +166,14 @@ def test_what_a_report_asks_is_what_is_reversed_among_all():
 
 @pytest.mark.slow
 def test_the_report_shows_a_pair_that_the_mix_turns_round():
+    done = {"raw_status": "completed", "end_written_by": "executor"}
+    begun = dict.fromkeys(("created_at", "started_at"), ago(hours=25))
     rows = [
-        {
-            "entity_id": str(row["unit"]),
-            **{name: row[name] for name in ("model", "kind")},
-            "raw_status": "completed",
-            "end_written_by": "executor",
-            "created_at": ago(hours=25),
-            "started_at": ago(hours=25),
-            "ended_at": ago(seconds=25 * 3600 - row["duration_s"]),
-        }
-        for row in SIMPSON.iter_rows(named=True)
-    ]
+        {"entity_id": str(unit), "model": model, "kind": kind, **done, **begun,
+         "ended_at": ago(seconds=25 * 3600 - lasted)}
+        for unit, model, kind, lasted in SIMPSON.select(
+            "unit", "model", "kind", "duration_s").iter_rows()
+    ]  # fmt: skip
     shown = sa.report(facts(rows), sections=["durations"])
     told, *_ = shown.summary["durations"]["reversed"]
     assert told["raw"].startswith("old takes ")
@@ -225,9 +211,8 @@ def test_without_units_the_variance_of_an_incidence_is_the_delta_methods(aml):
     last = curve.group_by("arm", maintain_order=True).last()
     errors = moved.group_by("_stratum").agg((pl.col("influence") ** 2).sum().sqrt())
     assert estimates.collect()["estimate"].to_list() == pytest.approx(last["incidence"].to_list())
-    assert errors.sort("_stratum")["influence"].to_list() == pytest.approx(
-        last["incidence_se"].to_list()
-    )
+    errors = errors.sort("_stratum")["influence"].to_list()
+    assert errors == pytest.approx(last["incidence_se"].to_list())
 
 
 @pytest.mark.parametrize("estimate", [mean_and_influence, incidence_and_influence])

@@ -60,11 +60,8 @@ def case(request, shared: Path) -> Case:
 def test_states_say_failed_blocked_and_critical(case):
     states = sa.states(case.snap).filter(pl.col("entity_id").is_in(case.blocked))
     assert states.filter(pl.col("entity_type") == "execution").height >= case.n
-    assert states["lifecycle"].cast(pl.String).unique().to_list() == ["failed"]
-    assert states["outcome"].cast(pl.String).unique().to_list() == ["failed"]
-    assert states["severity"].cast(pl.String).unique().to_list() == ["critical"]
-    assert states["tone"].cast(pl.String).unique().to_list() == ["danger"]
-    assert states["is_terminal"].all()
+    judged = states.select("lifecycle", "outcome", "severity", "tone", "is_terminal").unique()
+    assert judged.rows() == [("failed", "failed", "critical", "danger", True)]
     assert states["display"].str.contains("Blocked by provider content filter").all()
     parts = states.filter(pl.col("entity_type") != "session")
     assert parts["display"].str.starts_with(CHAIN).all()
@@ -111,13 +108,11 @@ def test_the_report_shows_it_and_no_rate_counts_it_as_good(case):
     codes = {one["code"]: one["n_rows"] for one in failures["codes"]}
     assert codes[CODE] == case.n
     items = summarize_attention(case.material)["ended"]["items"]
-    told = [one["display"] for one in items]
-    assert any(display.startswith(CHAIN) for display in told)
+    assert any(one["display"].startswith(CHAIN) for one in items)
     numbers = summarize_headline(case.material)["numbers"]
     completed = next(one for one in numbers if one["name"] == "completed")
-    good = sa.states(case.snap).filter(
-        pl.col("entity_type") == "session", pl.col("outcome").cast(pl.String).is_in(GOOD)
-    )
+    good = sa.states(case.snap).filter(pl.col("outcome").cast(pl.String).is_in(GOOD))
+    good = good.filter(entity_type="session")
     assert completed["n"] == good.height
     last = case.snap.detail("opencode_executions").filter("is_blocked", "is_last")
     assert not set(good["entity_id"]) & set(last["session_id"])
@@ -125,20 +120,17 @@ def test_the_report_shows_it_and_no_rate_counts_it_as_good(case):
 
 @pytest.mark.slow
 def test_a_blocked_turn_that_the_session_outlived_stays_a_failure(tmp_path: Path) -> None:
-    log = write(
-        tmp_path / "log.jsonl",
-        [
-            event(0, "execution.started"),
-            step(1, "step.started", "msg_1"),
-            step(2, "step.ended", "msg_1", finish="content-filter"),
-            event(3, "execution.succeeded"),
-            event(4, "execution.started"),
-            step(5, "step.started", "msg_2"),
-            step(6, "text.ended", "msg_2", text="another way"),
-            step(7, "step.ended", "msg_2", finish="stop"),
-            event(8, "execution.succeeded"),
-        ],
-    )
+    lines = [
+        event(0, "execution.started"),
+        step(1, "step.started", "msg_1"),
+        step(2, "step.ended", "msg_1", finish="content-filter"),
+        *(event(3, "execution.succeeded"), event(4, "execution.started")),
+        step(5, "step.started", "msg_2"),
+        step(6, "text.ended", "msg_2", text="another way"),
+        step(7, "step.ended", "msg_2", finish="stop"),
+        event(8, "execution.succeeded"),
+    ]
+    log = write(tmp_path / "log.jsonl", lines)
     with sa.read(log, progress=False) as snap:
         states = {row["entity_id"]: row for row in sa.states(snap).to_dicts()}
         failures = summarize_failures(material_of(snap))
@@ -150,21 +142,15 @@ def test_a_blocked_turn_that_the_session_outlived_stays_a_failure(tmp_path: Path
 
 
 SPELLINGS = ("content-filter", "content_filter", "CONTENT_FILTER", "refusal", "SAFETY", "safety")
-
-
+BY_HAND = event(2, "execution.interrupted", reason="user")
 ENDS = {
-    "failed": ([event(2, "execution.failed", error={"type": "unknown"})], CUT_OFF),
-    "shut down": ([event(2, "execution.interrupted", reason="shutdown")], CUT_OFF),
-    "timed out": ([event(2, "execution.interrupted", reason="inactivity")], CUT_OFF),
-    "succeeded": ([event(2, "execution.succeeded")], CUT_OFF),
-    "stopped by a person": (
-        [event(2, "execution.interrupted", reason="user")],
-        "invocation.cancelled.aborted",
-    ),
-    "crashed": ([event(2, "execution.started")], "invocation.failed.stale_after_crash"),
+    "failed": (event(2, "execution.failed", error={"type": "unknown"}), CUT_OFF),
+    "shut down": (event(2, "execution.interrupted", reason="shutdown"), CUT_OFF),
+    "timed out": (event(2, "execution.interrupted", reason="inactivity"), CUT_OFF),
+    "succeeded": (event(2, "execution.succeeded"), CUT_OFF),
+    "stopped by a person": (BY_HAND, "invocation.cancelled.aborted"),
+    "crashed": (event(2, "execution.started"), "invocation.failed.stale_after_crash"),
 }
-
-
 SPELT = {
     f"{word} as {field} {'after' if text else 'without'} words": [
         event(0, "execution.started"),
@@ -189,10 +175,8 @@ WITHOUT_EXECUTIONS = {
     ]
     for word in SPELLINGS
 }
-OPEN = {
-    name: [event(0, "execution.started"), step(1, "step.started"), *end]
-    for name, (end, _) in ENDS.items()
-}
+BEGUN = event(0, "execution.started"), step(1, "step.started")
+OPEN = {name: [*BEGUN, end] for name, (end, _) in ENDS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -226,13 +210,8 @@ def test_a_content_filter_is_never_a_success_however_it_is_spelt(lives):
 def test_messages_that_a_content_filter_ended_are_no_success(tmp_path, spellings):
     cases = list(product(spellings, ("finish", "rawFinish")))
     for n, (word, field) in enumerate(cases):
-        info = {
-            "id": f"msg_{n}",
-            "sessionID": f"ses_{n}",
-            "role": "assistant",
-            "time": {"created": T0, "completed": T0 + 9},
-            "finish": "stop",
-        } | {field: word}
+        info = {"id": f"msg_{n}", "sessionID": f"ses_{n}", "role": "assistant", "finish": "stop"}
+        info |= {"time": {"created": T0, "completed": T0 + 9}, field: word}
         document = {"info": {"id": f"ses_{n}"}, "messages": [{"info": info, "parts": []}]}
         (tmp_path / f"export_{n}.json").write_text(json.dumps(document), "utf-8")
     with sa.read(tmp_path, progress=False) as snap:

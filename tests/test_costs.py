@@ -89,9 +89,8 @@ def test_every_list_price_names_its_page_and_an_hour_is_dearer() -> None:
     assert table["source"].str.starts_with("https://").all()
     assert (table["cache_write_1h_usd"] >= table["cache_write_usd"]).all()
     sold_apart = table.filter(pl.col("model").str.starts_with("claude"))
-    assert sold_apart["cache_write_1h_usd"].to_list() == [
-        pytest.approx(2 * usd) for usd in sold_apart["input_usd"]
-    ]
+    twice = pytest.approx((2 * sold_apart["input_usd"]).to_list())
+    assert sold_apart["cache_write_1h_usd"].to_list() == twice
 
 
 def test_list_prices_are_those_of_an_independent_table() -> None:
@@ -112,9 +111,8 @@ def test_list_prices_are_those_of_an_independent_table() -> None:
 
 def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> None:
     unpriced = snap.entities.with_columns(model=pl.lit("unheard-of"))
-    [unknown] = sa.failures.costs(
-        changed_facts(snap, entities=unpriced, details={}), by=()
-    ).to_dicts()
+    without = changed_facts(snap, entities=unpriced, details={})
+    [unknown] = sa.failures.costs(without, by=()).to_dicts()
     assert (unknown["reported_usd"], unknown["estimated_usd"]) == (None, None)
     [row] = sa.failures.costs(snap, by=("system",), prices=own).to_dicts()
     assert (row["system"], row["n_runs"], row["reported_usd"]) == ("codex", 15, None)

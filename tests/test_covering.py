@@ -14,18 +14,10 @@ from stateanalytics.thresholds.choice import break_even, covering_limit
 from tests.examples import examples
 from tests.generators.known_costs import runs as known_runs
 
+PLACES = [(18, 0.05, None), (19, 0.05, 19), (38, 0.05, 38), (39, 0.05, 38), (99, 0.01, 99)]
 
-@pytest.mark.parametrize(
-    ("n", "loses", "place"),
-    [
-        (18, 0.05, None),
-        (19, 0.05, 19),
-        (38, 0.05, 38),
-        (39, 0.05, 38),
-        (99, 0.01, 99),
-        (0, 0.5, None),
-    ],
-)
+
+@pytest.mark.parametrize(("n", "loses", "place"), [*PLACES, (0, 0.5, None)])
 def test_the_limit_is_the_value_at_its_place(n, loses, place):
     values = pl.Series(range(1, n + 1), dtype=pl.Float64)
     assert covering_limit(values, loses) == place
@@ -131,25 +123,20 @@ def test_what_is_no_share_or_no_column_is_refused(demo, given_):
         sa.thresholds.covering(demo, **given_)
 
 
+PRICES = st.floats(0.01, 100)
+
+
 # --- break-even ----------------------------------------------------------------------------
 
 
 @examples(100)
-@given(
-    st.lists(st.integers(0, 50), min_size=2, max_size=6),
-    st.integers(0, 5),
-    st.floats(0.01, 100),
-)
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=6), st.integers(0, 5), PRICES)
 def test_todays_value_is_the_cheapest_exactly_between_these_prices(fewer, place, price):
     steps = len(fewer)
     mistakes = [float(sum(fewer[i:])) for i in range(steps)]
-    curve = pl.DataFrame(
-        {
-            "threshold_s": [float(i) for i in range(steps)],
-            "mistakes": mistakes,
-            "waiting_h": [float(i * i + i) for i in range(steps)],
-        }
-    )
+    places = pl.Series(range(steps), dtype=pl.Float64)
+    waiting = {"threshold_s": places, "waiting_h": places * places + places}
+    curve = pl.DataFrame({"mistakes": mistakes, **waiting})
     today_s = float(place % steps)
     loss = curve.select(price * pl.col("mistakes") + pl.col("waiting_h")).to_series()
     low, high = break_even(curve, today_s)
@@ -171,7 +158,4 @@ def test_every_limit_of_the_sample_with_19_invocations_says_something_to_act_on(
     acts = ("change", "choose", "raise", "lower", "keep")
     knows = frame["in_words"].str.contains("As observed|t most 1 in 20|; [0-9 hmins]+: ")
     assert (frame["verdict"].is_in(acts) | knows).sum() >= 12
-    assert (
-        frame.filter(pl.col("n") < 19)["covering_s"].null_count()
-        == frame.filter(pl.col("n") < 19).height
-    )
+    assert frame.filter(pl.col("n") < 19)["covering_s"].is_null().all()

@@ -45,12 +45,8 @@ def slow_covariance(rows, cause, one, other):
     for unit in {row[3] for row in rows}:
         moved = []
         for moment in (one, other):
-            more, less = (
-                weighted_incidence(
-                    rows, [1 + sign * step * (row[3] == unit) for row in rows], cause, moment
-                )
-                for sign in (1, -1)
-            )
+            weights = [[1 + moved * (row[3] == unit) for row in rows] for moved in (step, -step)]
+            more, less = (weighted_incidence(rows, of, cause, moment) for of in weights)
             moved.append((more - less) / (2 * step))
         weight = sum(row[3] == unit for row in rows) / len(rows)
         total += moved[0] * moved[1] / (1 - weight)
@@ -58,7 +54,7 @@ def slow_covariance(rows, cause, one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_late", [False, True], ids=["from the start", "entered late"])
+@pytest.mark.parametrize("is_late", [False, True])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_variance_is_that_of_counting_each_unit_a_little_more(seed, is_late):
     rows = runs_of(Random(seed), 40, 9, is_late=is_late)
@@ -68,10 +64,8 @@ def test_the_variance_is_that_of_counting_each_unit_a_little_more(seed, is_late)
     last = table["duration_s"].max()
     columns = ("duration_s", UNIT_VARIANCE, LAST_COVARIANCE)
     for moment, variance, with_last in table.select(columns).rows():
-        meant = slow_covariance(rows, "completed", moment, moment)
-        assert variance == pytest.approx(meant, abs=1e-9)
-        meant = slow_covariance(rows, "completed", moment, last)
-        assert with_last == pytest.approx(meant, abs=1e-9)
+        meant = [slow_covariance(rows, "completed", moment, other) for other in (moment, last)]
+        assert [variance, with_last] == pytest.approx(meant, abs=1e-9)
 
 
 def test_where_each_spell_is_a_unit_nothing_changes():
@@ -105,12 +99,8 @@ def test_units_of_one_mind_are_one_witness_each():
     means = [restricted_mean(one, 900)["mean_se"].item() for one in (single, curve)]
     # What units add is taken to move the whole curve together: an upper bound.
     assert means[0] < means[1] < 1.3 * means[0]
-    widths = [
-        confidence_band(one).filter(duration_s=600).select(
-            pl.col("band_high") - pl.col("band_low")
-        ).item()
-        for one in (single, curve)
-    ]  # fmt: skip
+    bands = [confidence_band(one).filter(duration_s=600) for one in (single, curve)]
+    widths = [(band["band_high"] - band["band_low"]).item() for band in bands]
     assert widths[0] < widths[1] < 1.2 * widths[0]
 
 
@@ -149,12 +139,8 @@ def test_strata_count_their_own_units_and_the_order_of_rows_says_nothing():
 
 def test_of_very_many_units_some_tell_the_variance_of_all(monkeypatch):
     draw = Random(8)
-    rows = [
-        (draw.expovariate(rate), unit)
-        for unit in range(1500)
-        for rate in [draw.choice([0.5, 2.0])]
-        for _ in range(4)
-    ]
+    rates = [draw.choice([0.5, 2.0]) for _ in range(1500)]
+    rows = [(draw.expovariate(rate), unit) for unit, rate in enumerate(rates) for _ in range(4)]
     runs = pl.DataFrame(rows, schema=["duration_s", "unit"], orient="row").with_columns(ended=True)
     whole = kaplan_meier(runs)
     monkeypatch.setattr(jackknife, "MOST_UNITS", 500)
@@ -192,16 +178,14 @@ def drawn(draw, n_units, icc):
             is_good = common * bad + own * draw.gauss() < NORMAL.inv_cdf(SHARE)
             rows.append((min(took, stop), ["failed", "completed"][is_good] if took <= stop else
                          None, unit))  # fmt: skip
-    return pl.DataFrame(rows, schema=["duration_s", "cause", "unit"], orient="row").with_columns(
-        ended=pl.col("cause").is_not_null()
-    )
+    runs = pl.DataFrame(rows, schema=["duration_s", "cause", "unit"], orient="row")
+    return runs.with_columns(ended=pl.col("cause").is_not_null())
 
 
 def intervals_of(runs):
     curve = kaplan_meier(runs)
-    names = ("median", "p90")
     ends = quantiles(curve, [0.5, 0.9]).select("duration_low_s", "duration_high_s").rows()
-    yield from zip(names, ends, strict=True)
+    yield from zip(("median", "p90"), ends, strict=True)
     ended = cumulative_incidence(runs).filter(cause="completed")
     for what, found in (("survival", curve), ("incidence", ended)):
         for at in MOMENTS_S:

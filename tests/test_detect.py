@@ -22,19 +22,11 @@ QUIET = ["dashboard_stuck_60m", "dashboard_stale_card", "adr0030_stuck", "phanto
 
 
 def session(entity_id="s", **columns):
-    return {
-        "entity_id": entity_id,
-        "kind": "agent",
-        "raw_status": "running",
-        "created_at": ago(hours=9),
-        "started_at": ago(hours=9),
-        "updated_at": ago(seconds=40),
-        "last_message_at": ago(seconds=40),
-        "last_activity_at": ago(seconds=40),
-        "has_artifacts": True,
-        "n_messages": 4,
-        **columns,
-    }
+    heard = ("updated_at", "last_message_at", "last_activity_at")
+    moments = dict.fromkeys(("created_at", "started_at"), ago(hours=9))
+    moments |= dict.fromkeys(heard, ago(seconds=40))
+    facts = {"kind": "agent", "raw_status": "running", "has_artifacts": True, "n_messages": 4}
+    return {"entity_id": entity_id, **moments, **facts, **columns}
 
 
 def message(at, entity_id="s", seq=0):
@@ -57,20 +49,18 @@ def answers(given, at=None, detectors=QUIET):
 
 def test_each_answer_says_what_was_compared():
     given = answers(facts([session()]))
-    assert given["dashboard_stuck_60m"]["fires"] is True
-    assert given["dashboard_stuck_60m"]["label"] == "stuck"
-    assert given["dashboard_stuck_60m"]["measured_s"] == 9 * 3600
-    assert given["dashboard_stuck_60m"]["why"] == "9 h since start, limit 1 h"
-    assert given["dashboard_stale_card"]["fires"] is False
-    assert given["dashboard_stale_card"]["label"] is None
-    assert given["dashboard_stale_card"]["why"] == "40 s of silence, limit 6 h"
+    stuck, stale = given["dashboard_stuck_60m"], given["dashboard_stale_card"]
+    assert (stuck["fires"], stuck["label"], stuck["measured_s"]) == (True, "stuck", 9 * 3600)
+    assert stuck["why"] == "9 h since start, limit 1 h"
+    assert (stale["fires"], stale["label"]) == (False, None)
+    assert stale["why"] == "40 s of silence, limit 6 h"
 
 
 def test_what_is_over_is_not_covered_by_rules_about_running_work():
     given = answers(facts([session(raw_status="completed", ended_at=ago(hours=1))]))
-    assert given["dashboard_stuck_60m"]["covered"] is False
-    assert given["dashboard_stuck_60m"]["fires"] is None
-    assert given["dashboard_stuck_60m"]["why"].startswith("it only covers running sessions")
+    stuck = given["dashboard_stuck_60m"]
+    assert (stuck["covered"], stuck["fires"]) == (False, None)
+    assert stuck["why"].startswith("it only covers running sessions")
 
 
 def test_a_source_that_does_not_record_a_measure_is_not_covered():
@@ -102,9 +92,8 @@ def test_all_null_rows_are_survived():
 def test_row_order_does_not_matter(demo):
     some = ["A6", "B2", "B4", "C2", "C11", "E1", "policy"]
     mixed = changed_facts(demo, entities=demo.entities.sample(fraction=1, shuffle=True, seed=3))
-    assert sa.detectors.detect(mixed, detectors=some).rows.equals(
-        sa.detectors.detect(demo, detectors=some).rows
-    )
+    one, other = (sa.detectors.detect(given, detectors=some).rows for given in (mixed, demo))
+    assert one.equals(other)
 
 
 # --- at an earlier instant -------------------------------------------------------------
@@ -275,22 +264,19 @@ def test_the_future_does_not_change_the_past(demo):
     """Whatever happens after the instant, the answers stay, where they are known."""
     at = datetime.fromisoformat("2026-05-21T12:00:00+00:00")
     later = pl.col("at") > at
-    changed = changed_facts(
-        demo,
-        events=demo.events.filter(~later | (pl.int_range(pl.len()) % 3 > 0)),
-        entities=demo.entities.with_columns(
-            raw_status=pl.when(pl.col("updated_at") > at)
-            .then(pl.lit("failed"))
-            .otherwise("raw_status"),
-            process_alive=pl.lit(value=False),
-            last_message_at=pl.when(pl.col("last_message_at") > at)
-            .then(pl.col("last_message_at") + timedelta(hours=1))
-            .otherwise("last_message_at"),
-            ended_at=pl.when(pl.col("ended_at") > at)
-            .then(pl.col("ended_at") - timedelta(microseconds=1))
-            .otherwise("ended_at"),
-        ),
+
+    def moved(name, by):
+        return pl.when(pl.col(name) > at).then(pl.col(name) + by).otherwise(name)
+
+    written_later = pl.when(pl.col("updated_at") > at)
+    entities = demo.entities.with_columns(
+        raw_status=written_later.then(pl.lit("failed")).otherwise("raw_status"),
+        process_alive=pl.lit(value=False),
+        last_message_at=moved("last_message_at", timedelta(hours=1)),
+        ended_at=moved("ended_at", -timedelta(microseconds=1)),
     )
+    events = demo.events.filter(~later | (pl.int_range(pl.len()) % 3 > 0))
+    changed = changed_facts(demo, events=events, entities=entities)
     key = ["entity_type", "entity_id", "detector"]
     keep = [*key, "covered", "fires", "label", "measured_s"]
     sessions = [one for one in chosen_detectors(None) if one.entity_types == ("session",)
@@ -309,9 +295,9 @@ def test_the_future_does_not_change_the_past(demo):
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        pytest.param("2026-01-01", "Nothing had started at", id="before anything"),
-        pytest.param("2030-01-01", "is later, and nothing is known", id="after as-of"),
-        pytest.param("noon", "at", id="no moment"),
+        ("2026-01-01", "Nothing had started at"),
+        ("2030-01-01", "is later, and nothing is known"),
+        ("noon", "at"),
     ],
 )
 def test_an_instant_outside_the_data_says_where_they_are(demo, at, words):
@@ -380,14 +366,10 @@ def test_the_report_watchers_are_the_ones_that_the_oracle_proves(oracles):
         entity_id=pl.col("n").cast(pl.String).str.zfill(6), session_id=pl.lit("s"),
         generation=pl.lit("G2"),
     )  # fmt: skip
-    for name, trigger in (
-        ("ao_no_acknowledge", "no_acknowledge"),
-        ("ao_stale_report", "stale_report"),
-        ("ao_agent_needs_input", "agent_needs_input"),
-    ):
-        found = in_words(truths(signs, [named(name)]), at=AS_OF).sort("entity_id")
+    for trigger in ("no_acknowledge", "stale_report", "agent_needs_input"):
+        found = in_words(truths(signs, [named(f"ao_{trigger}")]), at=AS_OF).sort("entity_id")
         expected = (rows["trigger"] == trigger).fill_null(value=False)
-        assert found["fires"].fill_null(value=False).equals(expected.alias("fires")), name
+        assert found["fires"].fill_null(value=False).equals(expected.alias("fires")), trigger
 
 
 def activities(rows, word):
@@ -409,33 +391,27 @@ def test_stale_activity_is_the_freshness_that_the_oracle_proves(oracles):
     path = oracles / "agent-orchestrator" / "oracle_activity_signal.csv"
     rows = read_oracle(path).filter(pl.col("kind") == "detected")
     assert rows.height > 20
-    assert fired(rows, "activity", "ao_activity_stale") == (
-        (rows["freshness"] == "stale").to_list()
-    )
+    stale = (rows["freshness"] == "stale").to_list()
+    assert fired(rows, "activity", "ao_activity_stale") == stale
 
 
 def test_idleness_is_the_ladder_that_the_oracle_proves(oracles):
     path = oracles / "agent-orchestrator" / "oracle_activity_log.csv"
     rows = read_oracle(path).filter(pl.col("fallback_state").is_not_null())
-    at_work = rows.filter(pl.col("entry_state").is_in(["active", "ready"]))
-    assert fired(at_work, "entry_state", "ao_activity_idle") == (
-        (at_work["fallback_state"] == "idle").to_list()
-    )
-    calls = rows.filter(pl.col("entry_state").is_in(["waiting_input", "blocked"]))
-    assert fired(calls, "entry_state", "ao_call_decayed") == (
-        (calls["fallback_state"] == "idle").to_list()
-    )
+    for name, states in (
+        ("ao_activity_idle", ["active", "ready"]),
+        ("ao_call_decayed", ["waiting_input", "blocked"]),
+    ):
+        some = rows.filter(pl.col("entry_state").is_in(states))
+        assert fired(some, "entry_state", name) == (some["fallback_state"] == "idle").to_list()
 
 
 @pytest.mark.slow
 def test_signs_of_a_store_are_judged_by_the_same_classifier(lionagi_samples):
     snap = sa.read(lionagi_samples / "0.36.0" / "state.db", as_of=1779840000)
-    signs = features_of(facts_at(snap), "lionagi", sa.states(snap)).filter(
-        pl.col("entity_type") == "session"
-    )
-    judged = classify_session_health_by_age(
-        signs.drop("session_health", strict=False), version="0.36"
-    )
+    signs = features_of(facts_at(snap), "lionagi", sa.states(snap)).filter(entity_type="session")
+    unjudged = signs.drop("session_health", strict=False)
+    judged = classify_session_health_by_age(unjudged, version="0.36")
     assert judged["session_health"].equals(signs["health_0_36"].alias("session_health"))
 
 
@@ -449,18 +425,13 @@ def detected(sample):
 @pytest.mark.slow
 @pytest.mark.parametrize("store", a_few(["agent_orchestrator", "opencode"]))
 def test_every_system_is_replayed_now_and_then(shared, store):
-    path = {
-        "agent_orchestrator": "agent-orchestrator/v3_json_final_ts",
-        "opencode": "opencode/v2_20260717",
-    }[store]
+    path = f"{store}/v2_20260717" if store == "opencode" else "agent-orchestrator/v3_json_final_ts"
     snap, now = detected(shared / "samples" / path)
     assert set(now["system"]) == {store}
     assert now["fires"].sum() > 0
     then = sa.detectors.detect(snap, at=snap.events["at"].median()).rows
-    assert (
-        then.filter(~pl.col("is_knowable"))["fires"].null_count()
-        == then["is_knowable"].not_().sum()
-    )
+    unknowable = then.filter(~pl.col("is_knowable"))
+    assert unknowable["fires"].null_count() == unknowable.height
     assert then["at"].max() < snap.as_of
 
 

@@ -26,16 +26,12 @@ from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, session, write_store
 
 TWO = ("lionagi/0.36.0", "opencode/v2_20260717/opencode-local.db")
-SHARED = (
-    TWO,
-    *((sample,) for sample in TWO),
-    ("agent-orchestrator/v0_kv_pre_lifecycle",),
-    ("agent-orchestrator/v2_json_migrated_from_v0_v1",),
-    ("agent-orchestrator/v3_json_final_ts",),
-    ("agent-orchestrator-go/ao.db",),
-    ("opencode/v1_1.18.34/opencode.db",),
-    ("opencode/synthetic/v2_edge_cases.jsonl",),
+OTHERS = (
+    *("agent-orchestrator/v0_kv_pre_lifecycle", "agent-orchestrator/v2_json_migrated_from_v0_v1"),
+    *("agent-orchestrator/v3_json_final_ts", "agent-orchestrator-go/ao.db"),
+    *("opencode/v1_1.18.34/opencode.db", "opencode/synthetic/v2_edge_cases.jsonl"),
 )
+SHARED = (TWO, *((sample,) for sample in (*TWO, *OTHERS)))
 
 
 @pytest.fixture(scope="module")
@@ -132,13 +128,8 @@ def test_details_tell_the_rules_nothing(shared: Path, samples: tuple[str, ...]) 
         assert_frame_equal(sa.reasons(snap.entities, as_of=as_of), sa.reasons(moved))
 
 
-ROW = {
-    "source": "log",
-    "system": "opencode",
-    "entity_type": "execution",
-    "entity_id": "e1",
-    "recorded_lifecycle": "running",
-}
+ROW = {"source": "log", "system": "opencode", "entity_type": "execution", "entity_id": "e1"}
+ROW |= {"recorded_lifecycle": "running"}
 AS_OF = "2026-05-27T00:00Z"
 
 
@@ -155,10 +146,8 @@ def test_a_recorded_pair_that_makes_no_sense_is_unknown() -> None:
 
 def test_a_recorded_lifecycle_without_a_health_is_judged_by_its_silence() -> None:
     own = {"system": "another", "entity_type": "session", "has_artifacts": True}
-    late = pl.datetime(2026, 5, 26, 1, time_zone="UTC")
-    silent = pl.select(late).item()
-    assert _state(**own, last_activity_at=silent)["health"] == "stalled"
-    assert _state(**own, last_activity_at=silent)["reason_codes"] == "run.health.stalled"
+    state = _state(**own, last_activity_at=_seconds_ago(23 * 3600))
+    assert (state["health"], state["reason_codes"]) == ("stalled", "run.health.stalled")
 
 
 def test_none_is_an_axis_that_does_not_apply() -> None:
@@ -167,9 +156,8 @@ def test_none_is_an_axis_that_does_not_apply() -> None:
 
 
 def test_recorded_words_go_before_the_rules() -> None:
-    state = _state(
-        entity_type="session", recorded_health="disconnected", recorded_delivery="partial"
-    )
+    recorded = {"recorded_health": "disconnected", "recorded_delivery": "partial"}
+    state = _state(entity_type="session", **recorded)
     assert (state["health"], state["delivery"]) == ("disconnected", "partial")
     assert state["reason_codes"] is None
 
@@ -185,26 +173,20 @@ def _seconds_ago(seconds: float) -> datetime:
 @pytest.mark.parametrize(
     ("facts", "health", "code"),
     [
-        pytest.param({"last_sign_at": 599}, "running", None, id="just heard of"),
-        pytest.param({"last_sign_at": 600}, "stalled", "stalled", id="silent at the limit"),
-        pytest.param({"last_sign_at": 3600}, "process_dead", "process_dead", id="for an hour"),
-        pytest.param(
-            {"last_sign_at": 3600, "is_resume_claimed": True}, "stalled", "stalled", id="claimed"
-        ),
-        pytest.param({"last_sign_at": 3599, "n_running": 1}, "running", None, id="a tool works"),
-        pytest.param({"last_sign_at": 3600, "n_running": 1}, "stalled", "stalled", id="too long"),
-        pytest.param({"last_sign_at": 700, "patience_s": 701.0}, "running", None, id="patient"),
-        pytest.param({"last_sign_at": 90, "patience_s": 90.0}, "stalled", "stalled", id="hasty"),
-        pytest.param({"last_sign_at": 9999, "n_questions": 1}, "idle", "awaiting_permission"),
-        pytest.param({"n_unknown_finishes": 9}, "running", None, id="nine odd steps"),
-        pytest.param({"n_unknown_finishes": 10}, "degraded", "runaway_steps", id="ten odd steps"),
-        pytest.param(
-            {"due_at": 60, "retry_code": "run.health.x"}, "degraded", "retry_scheduled", id="late"
-        ),
-        pytest.param(
-            {"due_at": 61, "retry_code": "run.health.x"}, "stalled", "retry_overdue", id="later"
-        ),
-        pytest.param({"recorded_health": "ok", "last_sign_at": 9999}, "ok", None, id="recorded"),
+        ({"last_sign_at": 599}, "running", None),
+        ({"last_sign_at": 600}, "stalled", "stalled"),
+        ({"last_sign_at": 3600}, "process_dead", "process_dead"),
+        ({"last_sign_at": 3600, "is_resume_claimed": True}, "stalled", "stalled"),
+        ({"last_sign_at": 3599, "n_running": 1}, "running", None),
+        ({"last_sign_at": 3600, "n_running": 1}, "stalled", "stalled"),
+        ({"last_sign_at": 700, "patience_s": 701.0}, "running", None),
+        ({"last_sign_at": 90, "patience_s": 90.0}, "stalled", "stalled"),
+        ({"last_sign_at": 9999, "n_questions": 1}, "idle", "awaiting_permission"),
+        ({"n_unknown_finishes": 9}, "running", None),
+        ({"n_unknown_finishes": 10}, "degraded", "runaway_steps"),
+        ({"due_at": 60, "retry_code": "run.health.x"}, "degraded", "retry_scheduled"),
+        ({"due_at": 61, "retry_code": "run.health.x"}, "stalled", "retry_overdue"),
+        ({"recorded_health": "ok", "last_sign_at": 9999}, "ok", None),
     ],
 )
 def test_open_work_is_judged_by_the_limits_of_its_system(
@@ -226,9 +208,8 @@ def test_reasons_follow_what_was_recorded_and_say_how_they_are_known() -> None:
         "retry_code": "run.health.z",
         "n_unknown_finishes": 12,
     }
-    entities = pl.DataFrame(
-        [{**dict.fromkeys(schema.ENTITIES.dtypes), **row}], schema=schema.ENTITIES.dtypes
-    )
+    plain = dict.fromkeys(schema.ENTITIES.dtypes) | row
+    entities = pl.DataFrame([plain], schema=schema.ENTITIES.dtypes)
     found = sa.reasons(entities, as_of=AS_OF).sort("order")
     assert found.select("order", "code", "claim_status", "confidence").rows() == [
         (0, "run.x.y", "observed", 0.7),

@@ -26,10 +26,8 @@ ENDS = {
 
 
 def ended(end, n, *, days, **rest):
-    return [
-        run(f"{end}-{days}-{i}", ended=ago(days=days, minutes=i), **ENDS[end], **rest)
-        for i in range(n)
-    ]
+    rest |= ENDS[end]
+    return [run(f"{end}-{days}-{i}", ended=ago(days=days, minutes=i), **rest) for i in range(n)]
 
 
 def explained(*rows, **asked):
@@ -111,9 +109,9 @@ def test_what_is_shown_adds_up_after_rounding():
     assert words.endswith("“x” +1, “x” +1, “x” +1 and others +2.")
 
 
+PROJECTS = st.sampled_from([None, "a", "b"])
 weeks = st.lists(
-    st.tuples(st.sampled_from([*ENDS]), st.sampled_from([1, 9]), st.sampled_from([None, "a", "b"])),
-    max_size=30,
+    st.tuples(st.sampled_from([*ENDS]), st.sampled_from([1, 9]), PROJECTS), max_size=30
 )
 
 
@@ -130,13 +128,10 @@ def test_the_parts_add_up_whatever_the_order(drawn):
     if not of[1] or not of[9]:
         assert found.is_empty()
         return
-    now, before = (
-        Fraction(sum(end != "well" for end in of[days]), len(of[days])) for days in (1, 9)
-    )
+    bad = {days: sum(end != "well" for end in ends) for days, ends in of.items()}
+    now, before = (Fraction(bad[days], len(of[days])) for days in (1, 9))
     assert found["change"].sum() == pytest.approx(float(now - before), abs=1e-9)
     assert found["n"].sum() == now * len(of[1])
     assert found["part"].is_unique().all()
-    again = explained(*reversed(rows))
-    assert again.equals(found)
-    within = found.filter(pl.col("low") > pl.col("change") + 1e-9)
-    assert within.is_empty()
+    assert explained(*reversed(rows)).equals(found)
+    assert found.filter(pl.col("low") > pl.col("change") + 1e-9).is_empty()

@@ -23,13 +23,9 @@ def leaves(*rows, **asked):
 
 
 def test_a_node_counts_all_below_it_and_causes_once():
-    found = nodes(
-        *fan_out(5),
-        run("a", reason_code=CODE),
-        run("b", reason_code=CODE),
-        run("c", reason_code="session.phantom.process_dead"),
-        run("d"),
-    )
+    dead = run("c", reason_code="session.phantom.process_dead")
+    of_code = [run(name, reason_code=CODE) for name in "ab"]
+    found = nodes(*fan_out(5), *of_code, dead, run("d"))
     assert found.select("code", "parent", "depth", "is_leaf", "n_rows", "n_causes").rows() == [
         ("run", None, 1, False, 7, 3),
         ("run.failed", "run", 2, False, 7, 3),
@@ -65,32 +61,19 @@ def n_causes(rows):
 
 def test_causes_equal_lionagis_query_on_random_rows():
     chance = random.Random(7)
+    groups, reasons = [None, None, "i", "j", "k"], [None, "a.b.c", "d.e.f", "session:3"]
     rows = [
-        run(
-            str(n % 70),
-            invocation_id=chance.choice([None, None, "i", "j", "k"]),
-            reason_code=chance.choice([None, "a.b.c", "d.e.f", "session:3"]),
-        )
+        run(str(n % 70), invocation_id=chance.choice(groups), reason_code=chance.choice(reasons))
         for n in range(200)
     ]
     assert n_causes(rows) == causes_of_lionagi(facts(rows).entities)
     assert n_causes(chance.sample(rows, 200)) == n_causes(rows)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        pytest.param(
-            [run("x", reason_code="y"), run("y", invocation_id="x")], id="an id like a code"
-        ),
-        pytest.param(
-            [run("a", source=name, invocation_id="i", reason_code=CODE) for name in "xy"],
-            id="two stores",
-        ),
-    ],
-)
-def test_causes_that_stay_apart(rows):
-    assert n_causes(rows) == 2
+def test_an_id_like_a_code_and_rows_of_two_stores_stay_apart():
+    assert n_causes([run("x", reason_code="y"), run("y", invocation_id="x")]) == 2
+    of_one = {"invocation_id": "i", "reason_code": CODE}
+    assert n_causes([run("a", source=name, **of_one) for name in "xy"]) == 2
 
 
 def test_only_failures_that_rates_may_count_are_there():

@@ -28,19 +28,13 @@ def lifted(*rows, **asked):
 
 
 def test_an_agent_that_a_cluster_has_more_of_is_found():
-    rows = [
-        run(f"bad{i}", reason_message="boom", agent="coder", model="m", ended=ago(days=1 + i))
-        for i in range(10)
-    ]
+    boom = {"reason_message": "boom", "agent": "coder", "model": "m"}
+    rows = [run(f"bad{i}", **boom, ended=ago(days=1 + i)) for i in range(10)]
     rows += [run(f"ok{i}", status="completed", agent="critic", model="m") for i in range(90)]
     found = lifted(*rows)
     coder = found["agent", "coder"]
-    assert (coder["n_in"], coder["n_cluster"], coder["n_value"], coder["n_all"]) == (
-        10,
-        10,
-        10,
-        100,
-    )
+    counts = [coder[name] for name in ("n_in", "n_cluster", "n_value", "n_all")]
+    assert counts == [10, 10, 10, 100]
     assert coder["lift"] == pytest.approx(10.0)
     assert coder["lift_low"] > 7 and coder["is_over_represented"]
     # A dimension with one value distinguishes nothing.
@@ -67,10 +61,8 @@ def test_failures_of_one_incident_prove_nothing_either():
 
 
 PROJECTS, AGENTS = [f"project-{i}" for i in range(6)], ["coder", "critic", "tester"]
-WORDS = [
-    "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel", "india", "juliet",
-    "kilo", "lima", "mike", "november", "oscar",
-]  # fmt: skip
+WORDS = "alpha bravo charlie delta echo foxtrot golf hotel india juliet".split()
+WORDS += "kilo lima mike november oscar".split()
 
 
 def null_report(draw):
@@ -112,9 +104,8 @@ def requests_of_two_sizes(draw, fails_by):
             for member in range(size):
                 is_bad = all_fail if fails_by == "request" else draw.random() < 0.06
                 why = {"reason_message": "boom"} if is_bad else {"status": "completed"}
-                rows.append(
-                    run(f"{name}-{member}", invocation_id=name, kind=kind, ended=ended, **why)
-                )
+                why |= {"invocation_id": name, "kind": kind, "ended": ended}
+                rows.append(run(f"{name}-{member}", **why))
     return rows
 
 
@@ -161,16 +152,11 @@ def test_a_dimension_that_was_not_recorded_is_left_out():
     assert lifted(*rows)["agent", "coder"]["n_cluster"] == 2
 
 
-@pytest.mark.parametrize(
-    ("table", "p"),
-    [
-        ((3, 4, 4, 8), 17 / 70),
-        ((4, 4, 4, 8), 1 / 70),
-        ((0, 4, 4, 8), 1.0),
-        ((2, 2, 2, 2), 1.0),
-        ((5, 4, 4, 8), 0.0),
-    ],
-)
+TAILS = [((3, 4, 4, 8), 17 / 70), ((4, 4, 4, 8), 1 / 70), ((0, 4, 4, 8), 1.0)]
+TAILS += [((2, 2, 2, 2), 1.0), ((5, 4, 4, 8), 0.0)]
+
+
+@pytest.mark.parametrize(("table", "p"), TAILS)
 def test_the_tail_by_hand(table, p):
     assert hypergeometric_tail(*table) == pytest.approx(p)
 
@@ -196,9 +182,8 @@ def incidents(*rows, **asked):
 
 def spread(n=20):
     """Other failures, far apart, so that there is a usual distance."""
-    return [
-        run(f"o{i}", reason_message=f"other {chr(97 + i)}", ended=ago(days=2 + i)) for i in range(n)
-    ]
+    said = [f"other {chr(97 + i)}" for i in range(n)]
+    return [run(f"o{i}", reason_message=one, ended=ago(days=2 + i)) for i, one in enumerate(said)]
 
 
 def test_one_rate_limit_that_failed_24_sessions_is_one_incident():
@@ -216,15 +201,10 @@ def test_failures_of_which_nothing_is_known_are_not_linked_by_their_time():
 
 def test_one_provider_that_fails_in_several_ways_and_systems_is_one_incident():
     moment = ago(days=1)
+    elsewhere = {"source": "other.db", "ended": moment + timedelta(minutes=4)}
     rows = [
         run("a", reason_message=LIMIT.format(1), provider="p", ended=moment),
-        run(
-            "b",
-            reason_message="HTTP 503 upstream connect error",
-            provider="p",
-            source="other.db",
-            ended=moment + timedelta(minutes=4),
-        ),
+        run("b", reason_message="HTTP 503 upstream connect error", provider="p", **elsewhere),
         run("c", reason_message="ValueError: mine", provider="p", ended=moment),
         run("d", reason_message=LIMIT.format(2), provider="q", ended=moment + timedelta(days=1)),
     ]
@@ -233,14 +213,15 @@ def test_one_provider_that_fails_in_several_ways_and_systems_is_one_incident():
 
 
 def test_links_over_several_steps_make_one_incident():
-    moment = ago(days=1)
+    steps = {
+        "a": ("x", "i", 0),
+        "b": ("y", "i", 3600),
+        "c": ("y", "j", 3605),
+        "d": ("z", "j", 7200),
+    }
     rows = [
-        run("a", reason_message="x", invocation_id="i", ended=moment),
-        run("b", reason_message="y", invocation_id="i", ended=moment + timedelta(hours=1)),
-        run(
-            "c", reason_message="y", invocation_id="j", ended=moment + timedelta(hours=1, seconds=5)
-        ),
-        run("d", reason_message="z", invocation_id="j", ended=moment + timedelta(hours=2)),
+        run(name, reason_message=said, invocation_id=of, ended=ago(days=1, seconds=-after_s))
+        for name, (said, of, after_s) in steps.items()
     ]
     found = incidents(*rows, *spread())
     assert found.select("n_rows", "n_clusters", "linked_by").rows() == [(4, 3, "invocation, time")]
@@ -264,14 +245,9 @@ def test_a_week_has_as_many_incidents_whatever_came_before_it_and_whoever_counts
 ):
     """A hundred failures within half a day are one outage; over the whole week they are none."""
     begins = datetime(2026, 5, 18, tzinfo=UTC)
-    rows = [
-        run(f"t{i}", reason_message="tick", ended=begins + timedelta(minutes=minutes * i))
-        for i in range(100)
-    ]
-    rows += [
-        run(f"old{day}", reason_message="tick", ended=begins - timedelta(days=day))
-        for day in range(30, history_days, 10)
-    ]
+    ends = {f"t{i}": begins + timedelta(minutes=minutes * i) for i in range(100)}
+    ends |= {f"old{day}": begins - timedelta(days=day) for day in range(30, history_days, 10)}
+    rows = [run(name, reason_message="tick", ended=at) for name, at in ends.items()]
     facts, week = store(*rows), {"window": "2026-W21"}
     in_week = {
         name: getattr(sa.failures, name)(facts, **week).item(0, "n_incidents")
@@ -287,10 +263,8 @@ def test_a_week_has_as_many_incidents_whatever_came_before_it_and_whoever_counts
 @pytest.mark.slow
 @pytest.mark.parametrize(("gap_s", "n"), [(0, 0), (29, 0), (31, 1), (600, 1)])
 def test_the_gap_can_be_chosen(gap_s, n):
-    rows = [
-        run(name, reason_message="x", ended=ago(days=1) + timedelta(seconds=after))
-        for name, after in (("a", 0), ("b", 30))
-    ]
+    times = {"a": 0, "b": -30}
+    rows = [run(a, reason_message="x", ended=ago(days=1, seconds=s)) for a, s in times.items()]
     assert incidents(*rows, *spread(), gap_s=gap_s).height == n
 
 
@@ -308,19 +282,15 @@ def test_members_name_their_incident():
     assert members.filter(pl.col("incident_id").is_null()).height == 4
 
 
-@given(
-    links=st.lists(
-        st.tuples(*[st.none() | st.sampled_from("abcdef")] * len(LINKS)), min_size=1, max_size=20
-    )
-)
+LINKED = st.tuples(*[st.none() | st.sampled_from("abcdef")] * len(LINKS))
+
+
+@given(links=st.lists(LINKED, min_size=1, max_size=20))
 @examples(100)
 def test_with_components_are_what_links_join_over_any_number_of_steps(links):
-    names = [f"by_{link}" for link in LINKS]
-    found = _with_components(
-        pl.DataFrame(links, schema=dict.fromkeys(names, pl.String), orient="row").with_columns(
-            apart=pl.lit(0)
-        )
-    )
+    schema = dict.fromkeys([f"by_{link}" for link in LINKS], pl.String)
+    frame = pl.DataFrame(links, schema=schema, orient="row")
+    found = _with_components(frame.with_columns(apart=pl.lit(0)))
     expected = list(range(len(links)))
     for _ in links:
         for i, j in permutations(range(len(links)), 2):

@@ -28,14 +28,15 @@ def clusters(snap, *rules):
     return set(found.select("code", "template", "rule_name", "n_rows").rows())
 
 
+E, X = "run.failed.exception", "run.failed.exit_nonzero"
+ONE, TWO = "boom at host one", "boom at host two"
 SNAP = store(
-    run("a", reason_code="run.failed.exception", reason_message="boom at host one"),
-    run("b", reason_code="run.failed.exception", reason_message="boom at host two"),
-    run("c", reason_code="run.failed.exit_nonzero", reason_message="boom at host two"),
+    run("a", reason_code=E, reason_message=ONE),
+    run("b", reason_code=E, reason_message=TWO),
+    run("c", reason_code=X, reason_message=TWO),
     run("d", reason_message="quiet"),
     run("e"),
 )
-E, X = "run.failed.exception", "run.failed.exit_nonzero"
 ALONE = {(None, "quiet", None, 1), (None, None, None, 1)}
 
 
@@ -45,37 +46,24 @@ ALONE = {(None, "quiet", None, 1), (None, None, None, 1)}
     [
         pytest.param(
             {},
-            {
-                (E, "boom at host one", "mine", 1),
-                (E, "boom at host two", "mine", 1),
-                (X, "boom at host two", "mine", 1),
-            },
+            {(E, ONE, "mine", 1), (E, TWO, "mine", 1), (X, TWO, "mine", 1)},
             id="name leaves the templates",
         ),
-        pytest.param(
-            {"action": "merge"},
-            {(E, "mine", "mine", 2), (X, "mine", "mine", 1)},
-            id="merge within each code",
-        ),
-        pytest.param(
+        ({"action": "merge"}, {(E, "mine", "mine", 2), (X, "mine", "mine", 1)}),
+        (
             {"action": "merge", "into_code": "run.failed.boom"},
             {("run.failed.boom", "mine", "mine", 3)},
-            id="merge over codes",
         ),
         pytest.param(
             {"action": "split", "message": r"(host) (\w+)"},
             {
-                (E, "boom at host one [host, one]", "mine", 1),
-                (E, "boom at host two [host, two]", "mine", 1),
-                (X, "boom at host two [host, two]", "mine", 1),
+                (E, f"{ONE} [host, one]", "mine", 1),
+                (E, f"{TWO} [host, two]", "mine", 1),
+                (X, f"{TWO} [host, two]", "mine", 1),
             },
             id="split by what groups find",
         ),
-        pytest.param(
-            {"action": "ignore", "code": E},
-            {(X, "boom at host two", None, 1)},
-            id="ignore by code and message",
-        ),
+        ({"action": "ignore", "code": E}, {(X, TWO, None, 1)}),
         pytest.param(
             {"action": "ignore", "code": "run.failed.*"}, set(), id="ignore by the head of a code"
         ),
@@ -119,52 +107,30 @@ def test_a_file_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("[[rule]\n", "are no TOML: .*line 1", id="no TOML"),
-        pytest.param("version = 1e400", "are no TOML: a number is not finite", id="infinite"),
+        ("[[rule]\n", "are no TOML: .*line 1"),
+        ("version = 1e400", "are no TOML: a number is not finite"),
         pytest.param(f"version = {'9' * 5000}", "are no TOML: Exceeds the limit", id="digits"),
         pytest.param(f"version = 0x{'f' * 5000}", "does not fit 64 bits", id="hexadecimal"),
         pytest.param(f"rule = {'[' * 2000}{']' * 2000}", "20 levels deep", id="deep"),
-        pytest.param("versoin = 1", r"line 1: unknown key 'versoin'[\s\S]*'version'", id="top key"),
-        pytest.param("version = 2", "line 1: version 2 is not known", id="version"),
-        pytest.param("rule = 3", "line 1: rule needs tables; found 3", id="no tables"),
-        pytest.param(
+        ("versoin = 1", r"line 1: unknown key 'versoin'[\s\S]*'version'"),
+        ("version = 2", "line 1: version 2 is not known"),
+        ("rule = 3", "line 1: rule needs tables; found 3"),
+        (
             GOOD + "[[rule]]\nname='x'\naction='merge'\nmesage='y'",
             r"line 11, rule 2, key 'mesage': this key is unknown[\s\S]*did you mean 'message'",
-            id="key",
         ),
-        pytest.param(
+        (
             GOOD.replace("merge", "merg"),
             r"line 6, rule 1, key 'action': needs one of .* found 'merg'[\s\S]*'merge'",
-            id="action",
         ),
-        pytest.param(
-            GOOD.replace('"limits"', "7"),
-            "line 5, .*key 'name': a text was needed; found 7",
-            id="type",
-        ),
-        pytest.param(
-            GOOD.replace('name = "limits"\n', ""), "line 4, .*a rule needs a name", id="no name"
-        ),
-        pytest.param(
-            "[[rule]]\nname='x'\naction='merge'",
-            "line 1, .*a code, a message or both",
-            id="neither",
-        ),
-        pytest.param(
-            GOOD + "code = 'a.*.b'", r"line 8, .*stands at the end; found 'a.\*.b'", id="star"
-        ),
-        pytest.param(
-            GOOD.replace("merge", "name") + "into_code = 'a'",
-            "line 8, .*belongs to merge",
-            id="into",
-        ),
-        pytest.param(
-            GOOD.replace("merge", "split"), r"line 7, .*split needs a group", id="no group"
-        ),
-        pytest.param(
-            GOOD.replace("'(?i)rate", "'(?=x)rate"), r"line 7, .*look-around", id="look-around"
-        ),
-        pytest.param(GOOD.replace("'(?i)rate", "'(rate"), "line 7, .*unclosed group", id="pattern"),
+        (GOOD.replace('"limits"', "7"), "line 5, .*key 'name': a text was needed; found 7"),
+        (GOOD.replace('name = "limits"\n', ""), "line 4, .*a rule needs a name"),
+        ("[[rule]]\nname='x'\naction='merge'", "line 1, .*a code, a message or both"),
+        (GOOD + "code = 'a.*.b'", r"line 8, .*stands at the end; found 'a.\*.b'"),
+        (GOOD.replace("merge", "name") + "into_code = 'a'", "line 8, .*belongs to merge"),
+        (GOOD.replace("merge", "split"), r"line 7, .*split needs a group"),
+        (GOOD.replace("'(?i)rate", "'(?=x)rate"), r"line 7, .*look-around"),
+        (GOOD.replace("'(?i)rate", "'(rate"), "line 7, .*unclosed group"),
         pytest.param(GOOD.replace("(?i)rate limit|overloaded", ""), "is empty", id="empty pattern"),
     ],
 )
@@ -207,9 +173,8 @@ def test_what_explodes_elsewhere_is_linear_here(pattern):
 def test_a_pattern_that_takes_too_long_is_stopped(monkeypatch):
     monkeypatch.setattr(rules_file, "LIMIT_S", -1.0)
     messages = pl.Series([f"boom {i}" for i in range(100)])
-    with pytest.raises(
-        ArgumentError, match=r"rule 1: the pattern 'b' took .* for 16 of 100 messages"
-    ):
+    words = r"rule 1: the pattern 'b' took .* for 16 of 100 messages"
+    with pytest.raises(ArgumentError, match=words):
         search(messages, "b", "rules, rule 1")
 
 
@@ -221,9 +186,4 @@ def test_a_class_of_characters_weighs_ten(piece):
 
 
 def test_a_character_weighs_one_and_an_end_nothing():
-    assert (n_pieces("a{100}"), n_pieces(r"^\.$"), n_pieces("a{2,7}"), n_pieces("a{0}")) == (
-        100,
-        1,
-        7,
-        1,
-    )
+    assert [n_pieces(one) for one in ("a{100}", r"^\.$", "a{2,7}", "a{0}")] == [100, 1, 7, 1]

@@ -56,11 +56,8 @@ def clusters(**computed):
 
 
 def assigned(lines, now, day=MONDAY, **others):
-    was = pl.DataFrame(
-        [(member(name), member(former)) for name, former in others.items()],
-        schema={"cluster_id": pl.String, "member": pl.String},
-        orient="row",
-    )
+    pairs = [(member(name), member(former)) for name, former in others.items()]
+    was = pl.DataFrame(pairs, dict.fromkeys(("cluster_id", "member"), pl.String), orient="row")
     return assign(lines, now, was, today=day, version="1")
 
 
@@ -70,11 +67,8 @@ def told(changes):
 
 def test_what_was_never_seen_gets_its_computed_id():
     lines, changes = assigned(EMPTY, clusters(a="c", b="c", d="e"))
-    assert lines.select("member", "fault_id").rows() == [
-        (member("a"), fault("c")),
-        (member("b"), fault("c")),
-        (member("d"), fault("e")),
-    ]
+    pairs = [(member(name), fault(letter)) for name, letter in ("ac", "bc", "de")]
+    assert lines.select("member", "fault_id").rows() == pairs
     assert told(changes) == [(fault("c"), "new", None), (fault("e"), "new", None)]
     assert lines["since"].unique().to_list() == [MONDAY]
 
@@ -156,12 +150,8 @@ def test_twice_changes_nothing_and_order_does_not_matter(weeks, seed):
         now = clusters(**{name: f"{letter}{n}" for name, (letter, n) in week.items()})
         was = {name: former for name, former in formerly.items() if name in week}
         was = {name: former for name, former in was.items() if former not in week}
-        mixed = assigned(
-            lines.sample(fraction=1, shuffle=True, seed=seed),
-            now.sample(fraction=1, shuffle=True, seed=seed),
-            date(2026, 5, day),
-            **was,
-        )
+        shuffled = (one.sample(fraction=1, shuffle=True, seed=seed) for one in (lines, now))
+        mixed = assigned(*shuffled, date(2026, 5, day), **was)
         before = lines
         lines, changes = assigned(lines, now, date(2026, 5, day), **was)
         assert mixed[0].equals(lines)
@@ -185,10 +175,8 @@ BROKEN = [
     (f"{HEADER}<<<<<<< ours\n{LINE}", "line 2: a merge was not finished"),
     (f"{HEADER}{LINE}{member('a')},{fault('b')}\n", "lines 2 and 3.*two lines, with the faults"),
     (f"{HEADER}{LINE}{fault('a')},{fault('a')}\n", f"member {fault('a')}: .* is a circle"),
-    (
-        f"{HEADER}{LINE}{fault('a')},{fault('b')}\n{fault('b')},{fault('a')}\n",
-        f"member {fault('a')}: .* is a circle of merged faults",
-    ),
+    (f"{HEADER}{LINE}{fault('a')},{fault('b')}\n{fault('b')},{fault('a')}\n",
+     f"member {fault('a')}: .* is a circle of merged faults"),
     (f"{HEADER}{fault('b')},{fault('a')}\n{fault('b')},{fault('c')}\n", "lines 2 and 3"),
     ("member,fault,since\n", "line 1: unknown column 'fault'"),
     ("member,fault_id,of_a_later_version\n", "line 1: unknown column 'of_a_later_version'"),
@@ -199,7 +187,7 @@ BROKEN = [
     (f"{HEADER}{member('a')}\n", "line 2: 2 cells were needed"),
     (f'{HEADER}{member("a")},"{fault("a")}', "line 2: this is no CSV"),
     (f"member,fault_id,since\n{member('a')},{fault('a')},yesterday\n", "line 2: since needs"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -251,10 +239,8 @@ def test_formulas_and_secrets_of_messages_are_not_written(tmp_path):
 def test_commands_show_the_ids_of_the_registry_next_to_the_ledger(tmp_path, capsys):
     path = tmp_path / "faults.csv"
     asked = ["failures", str(SHIPPED["lionagi"]), "--show"]
-    assert (
-        run_command([*asked, "registry", "--registry", str(path), "--write", "--format", "csv"])
-        == 0
-    )
+    written = ["registry", "--registry", str(path), "--write", "--format", "csv"]
+    assert run_command([*asked, *written]) == 0
     first = read_registry(path)["fault_id"][0]
     path.write_text(path.read_text().replace(first, fault("a")))
     (tmp_path / "owners.csv").write_text("cluster_id\n")

@@ -304,9 +304,8 @@ def test_the_import_loads_nothing_heavy():
     ],
 )
 def test_a_name_loads_what_it_needs_and_no_more(code, absent):
-    loaded = in_a_fresh_process(
-        f"import stateanalytics as sa; {code}; print(json.dumps(list(sys.modules)))"
-    )
+    names = "print(json.dumps(list(sys.modules)))"
+    loaded = in_a_fresh_process(f"import stateanalytics as sa; {code}; {names}")
     assert not {name.split(".")[0] for name in loaded} & set(absent)
 
 

@@ -1,7 +1,7 @@
 """Incidents against weeks whose truth is known: one an outage, and chance is none."""
 
 from datetime import timedelta
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 from statistics import mean
 
@@ -41,9 +41,7 @@ from tests.outages import (
 
 MINUTE, HOUR = 60.0, 3600.0
 ODD = [{"template": "odd"}]
-OUTAGES = [
-    (n, seconds) for n in (40, 200, 400) for seconds in (10 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR)
-]
+OUTAGES = [*product((40, 200, 400), (10 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR))]
 
 
 def seeds(n, first=0):
@@ -67,7 +65,7 @@ def test_an_outage_of_any_length_is_one_incident(n, seconds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", [DISK, NETWORK], ids=["disk", "network"])
+@pytest.mark.parametrize("kinds", [DISK, NETWORK])
 @pytest.mark.parametrize("seconds", a_few([10 * MINUTE, HOUR, 6 * HOUR]))
 def test_four_wordings_of_one_fault_are_one_incident(kinds, seconds):
     assert incidents_a_fault(lambda draw: outage(draw, 40, seconds, kinds)) <= 1.2
@@ -87,15 +85,11 @@ def test_what_the_same_cluster_fails_outside_of_the_outage_stays_apart(n_own, n,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", [[LIMIT], MANY], ids=["one cluster", "many"])
-@pytest.mark.parametrize(
-    ("n", "rhythm"), a_few([(n, name) for n in (20, 100, 500, 3000) for name in RHYTHMS], 4)
-)
+@pytest.mark.parametrize("kinds", [[LIMIT], MANY])
+@pytest.mark.parametrize(("n", "rhythm"), a_few([*product((20, 100, 500, 3000), RHYTHMS)], 4))
 def test_independent_failures_stay_apart_whatever_the_hours(n, rhythm, kinds):
-    weeks = [
-        week(independent(draw, n, RHYTHMS[rhythm], kinds))
-        for draw in seeds(max(4, min(30, 4_000 // n)))
-    ]
+    draws = seeds(max(4, min(30, 4_000 // n)))
+    weeks = [week(independent(draw, n, RHYTHMS[rhythm], kinds)) for draw in draws]
     links, failures = zip(*map(false_links, weeks), strict=True)
     assert sum(links) <= 0.01 * sum(failures)
 
@@ -103,11 +97,9 @@ def test_independent_failures_stay_apart_whatever_the_hours(n, rhythm, kinds):
 @pytest.mark.parametrize("hours", a_few([1, 3, 6]))
 def test_three_outages_of_a_week_are_three_incidents(hours):
     def three(draw):
-        return [
-            row
-            for day in (0, 2, 4)
-            for row in outage(draw, 40, hours * HOUR, fault=f"{day}", begins=day * 86_400 + 9e4)
-        ]
+        days = {f"{day}": day * 86_400 + 9e4 for day in (0, 2, 4)}
+        each = [outage(draw, 40, hours * HOUR, fault=day, begins=at) for day, at in days.items()]
+        return [row for rows in each for row in rows]
 
     assert 3 <= incidents_a_fault(three) <= 3.6
 
@@ -116,16 +108,15 @@ def test_three_outages_of_a_week_are_three_incidents(hours):
 @pytest.mark.parametrize("seconds", [10 * MINUTE, 3 * HOUR])
 def test_two_faults_at_once_are_two_incidents(seconds):
     def two(draw):
-        return [
-            *outage(draw, 40, seconds, DISK, fault="disk", begins=2e5),
-            *outage(draw, 40, seconds, [{**LIMIT, "provider": "p"}], fault="limit", begins=2e5),
-        ]
+        limit = [{**LIMIT, "provider": "p"}]
+        rows = [*outage(draw, 40, seconds, DISK, fault="disk", begins=2e5)]
+        return [*rows, *outage(draw, 40, seconds, limit, fault="limit", begins=2e5)]
 
     assert 2 <= incidents_a_fault(two) <= 2.4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", [[LIMIT], DISK, ODD], ids=["limit", "disk", "odd"])
+@pytest.mark.parametrize("kinds", [[LIMIT], DISK, ODD])
 @pytest.mark.parametrize("waits", a_few([[60 * 2**i for i in range(6)], [300] * 3, [600] * 2], 2))
 def test_retries_of_one_task_are_one_incident(waits, kinds):
     assert incidents_a_fault(lambda draw: retries(draw, waits, kinds)) == 1
@@ -186,12 +177,10 @@ def test_incidents_are_the_same_in_any_order(times, kinds, draw):
 @examples(60)
 def test_windows_in_one_pass_have_the_incidents_of_each_alone(times, kinds, ends):
     """Whether they overlap, are empty, or hold everything."""
-    rows = week(
-        [
-            {**MANY[kind], "at": at, "fault": str(i), "request": str(kind)}
-            for i, (at, kind) in enumerate(zip(times, kinds, strict=False))
-        ]
-    )
+    rows = week([
+        {**MANY[kind], "at": at, "fault": str(i), "request": str(kind)}
+        for i, (at, kind) in enumerate(zip(times, kinds, strict=False))
+    ])  # fmt: skip
     day = timedelta(days=1)
     windows = [
         Window(MONDAY + min(pair) * day, MONDAY + (max(pair) + 1) * day, "days")

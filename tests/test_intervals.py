@@ -22,10 +22,8 @@ from tests.examples import examples
 @pytest.mark.parametrize(
     ("n_hits", "n", "low", "high"),
     [
-        pytest.param(8, 10, 0.490162, 0.943318, id="eight of ten"),
-        pytest.param(0, 20, 0.0, 0.161125, id="none of twenty"),
-        pytest.param(20, 20, 1 - 0.161125, 1.0, id="all of twenty mirrors none"),
-        pytest.param(1, 1, 0.206549, 1.0, id="one of one"),
+        *((8, 10, 0.490162, 0.943318), (0, 20, 0.0, 0.161125)),
+        *((20, 20, 1 - 0.161125, 1.0), (1, 1, 0.206549, 1.0)),
     ],
 )
 def test_wilson_gives_the_reference_values(n_hits, n, low, high):
@@ -68,10 +66,8 @@ def test_confidence_must_be_a_share(confidence):
 @pytest.mark.parametrize(
     ("n_events", "low", "high"),
     [
-        pytest.param(0, 0.0, -math.log(0.025), id="no events have a closed form"),
-        pytest.param(1, 0.0253178, 5.5716434, id="one"),
-        pytest.param(15, 8.3953861, 24.7402185, id="fifteen"),
-        pytest.param(100, 81.3639913, 121.6267938, id="a hundred"),
+        *((0, 0.0, -math.log(0.025)), (1, 0.0253178, 5.5716434)),
+        *((15, 8.3953861, 24.7402185), (100, 81.3639913, 121.6267938)),
     ],
 )
 def test_poisson_rates_equal_the_tables(n_events, low, high):
@@ -88,14 +84,10 @@ def test_two_weeks_compare_as_in_the_reference():
 @pytest.mark.parametrize(
     ("now", "before", "low", "high"),
     [
-        ((56, 70), (48, 80), 0.0524, 0.3339),
-        ((9, 10), (3, 10), 0.1705, 0.8090),
-        ((6, 7), (2, 7), 0.0582, 0.8062),
-        ((5, 56), (0, 29), -0.0381, 0.1926),
-        ((0, 10), (0, 20), -0.1611, 0.2775),
-        ((0, 10), (0, 10), -0.2775, 0.2775),
-        ((10, 10), (0, 20), 0.6791, 1.0),
-        ((10, 10), (0, 10), 0.6075, 1.0),
+        *(((56, 70), (48, 80), 0.0524, 0.3339), ((9, 10), (3, 10), 0.1705, 0.8090)),
+        *(((6, 7), (2, 7), 0.0582, 0.8062), ((5, 56), (0, 29), -0.0381, 0.1926)),
+        *(((0, 10), (0, 20), -0.1611, 0.2775), ((0, 10), (0, 10), -0.2775, 0.2775)),
+        *(((10, 10), (0, 20), 0.6791, 1.0), ((10, 10), (0, 10), 0.6075, 1.0)),
     ],
 )
 def test_newcombes_differences_equal_his_table(now, before, low, high):
@@ -150,17 +142,13 @@ def test_tails_of_beta_and_gamma_keep_their_digits_for_large_counts():
     assert binomial_p(0, 200, 0.5) == pytest.approx(2 * 0.5**200, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param(lambda: poisson_rate(-1, 2), id="negative count"),
-        pytest.param(lambda: poisson_rate(1, math.inf), id="endless exposure"),
-        pytest.param(lambda: rate_ratio(1, 2, 1, -1), id="negative exposure"),
-    ],
-)
-def test_counts_without_meaning_are_refused(wrong):
-    with pytest.raises(ArgumentError, match="needs"):
-        wrong()
+def test_negative_counts_and_endless_or_negative_exposures_are_refused():
+    for function, wrong in (
+        *((poisson_rate, (-1, 2)), (poisson_rate, (1, math.inf))),
+        (rate_ratio, (1, 2, 1, -1)),
+    ):
+        with pytest.raises(ArgumentError, match="needs"):
+            function(*wrong)
 
 
 def test_benjamini_hochberg_gives_the_reference_values_in_any_order():

@@ -73,30 +73,19 @@ def lab(tmp_path_factory):
     shutil.copytree(NOTEBOOK.parent, home / "work" / "notebooks")
     kernel_of_lab = {"name": "python3", "display_name": "Python 3", "language": "python"}
     for name, sources in (("charts", CELLS), ("gestures", GESTURES)):
-        notebook = new_notebook(
-            cells=[new_code_cell(source) for source in sources],
-            metadata={"kernelspec": kernel_of_lab},
-        )
+        cells = [new_code_cell(source) for source in sources]
+        notebook = new_notebook(cells=cells, metadata={"kernelspec": kernel_of_lab})
         nbformat.write(notebook, home / "work" / f"{name}.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    private = {
-        name: str(home / name.lower())
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
-    }
+    folders = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+    private = {name: str(home / name.lower()) for name in folders}
     kernel = home / "jupyter_data_dir" / "kernels" / "python3"
     kernel.mkdir(parents=True)
-    kernel.joinpath("kernel.json").write_text(
-        json.dumps(
-            {
-                "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-                "display_name": "Python 3",
-                "language": "python",
-            }
-        ),
-        "utf-8",
-    )
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    told = {"argv": command, "display_name": "Python 3", "language": "python"}
+    kernel.joinpath("kernel.json").write_text(json.dumps(told), "utf-8")
     arguments = (
         "--no-browser", "--allow-root", f"--port={port}", "--IdentityProvider.token=",
         "--ServerApp.password=", f"--ServerApp.root_dir={home / 'work'}",
@@ -182,9 +171,8 @@ def test_the_first_notebook_runs_without_an_error_in_cell_or_console(opened):
     frame = page.locator(".sa-frame[data-live]").first
     frame.locator("th").first.click()
     assert frame.locator("th").first.get_attribute("aria-sort") == "ascending"
-    assert (
-        frame.locator("td:not(.n)").first.evaluate("e => getComputedStyle(e).textAlign") == "left"
-    )
+    text = frame.locator("td:not(.n)").first
+    assert text.evaluate("e => getComputedStyle(e).textAlign") == "left"
 
 
 def marks(page, n: int):
@@ -199,9 +187,8 @@ def told(page, box) -> str:
     """What marks say, met on a walk over the drawing."""
     for down in range(4, 96, 5):
         for right in range(12, 96, 4):
-            page.mouse.move(
-                box["x"] + box["width"] * right / 100, box["y"] + box["height"] * down / 100
-            )
+            x, y = box["x"] + box["width"] * right / 100, box["y"] + box["height"] * down / 100
+            page.mouse.move(x, y)
             tip = page.locator("#vg-tooltip-element.visible")
             if tip.count() and tip.first.inner_text():
                 return tip.first.inner_text()

@@ -26,35 +26,30 @@ maker = SimpleNamespace(
 )
 
 
+TEXTS = (
+    "parent_id",
+    "recorded_by",
+    "directory",
+    "native_session_id",
+    "agent",
+    "provider",
+    "starts",
+)
+NULLABLE = {
+    **dict.fromkeys(TEXTS, pl.String),
+    **dict.fromkeys(("created_at", "ended_at", "last_activity_at"), MOMENT),
+    "n_output_tokens": pl.Int64,
+}
+
+
 def row(system: str, entity_id: str, after_s: float = 0, **others: object) -> dict:
-    return {
-        "source": system,
-        "system": system,
-        "entity_type": "session",
-        "entity_id": entity_id,
-        "session_id": entity_id,
-        "parent_id": None,
-        "kind": "session",
-        "recorded_by": None,
-        "created_at": None,
-        "started_at": AT + timedelta(seconds=after_s),
-        "ended_at": None,
-        "last_activity_at": None,
-        "directory": None,
-        "native_session_id": None,
-        "agent": None,
-        **others,
-    }
+    whose = {"source": system, "system": system, "entity_id": entity_id, "session_id": entity_id}
+    started = {"kind": "session", "started_at": AT + timedelta(seconds=after_s)}
+    return {"entity_type": "session", **whose, **started, **dict.fromkeys(NULLABLE), **others}
 
 
 def frame(*rows: dict) -> pl.DataFrame:
-    names = ("parent_id", "recorded_by", "directory", "native_session_id", "agent")
-    texts = dict.fromkeys(names, pl.String)
-    moments = dict.fromkeys(("created_at", "ended_at", "last_activity_at"), MOMENT)
-    empty = {"provider": None, "n_output_tokens": None, "starts": None}
-    numbers = {"provider": pl.String, "n_output_tokens": pl.Int64, "starts": pl.String}
-    whole = [empty | row for row in rows]
-    return pl.DataFrame(whole, schema_overrides={**texts, **moments, **numbers})
+    return pl.DataFrame(list(rows), schema_overrides=NULLABLE)
 
 
 def found(*rows: dict) -> list[tuple]:
@@ -63,62 +58,54 @@ def found(*rows: dict) -> list[tuple]:
 
 
 ENDED = {"ended_at": AT + timedelta(hours=1)}
+BEFORE = AT - timedelta(hours=1)
 
 
 @pytest.mark.parametrize(
-    ("driver", "told", "expected"),
+    ("driver", "told", "linked_by"),
     [
-        pytest.param({"native_session_id": "t"}, {}, [("d", "t", "session_id", True)], id="id"),
-        pytest.param(
-            {"native_session_id": "t", "recorded_by": "mirrored"},
-            {},
-            [("d", "t", "session_id", False)],
-            id="a mirror counts nothing",
-        ),
-        pytest.param(
-            {"directory": "/w/", **ENDED},
-            {"directory": "/w"},
-            [("d", "t", "directory", True)],
-            id="directory and time",
-        ),
-        pytest.param({"directory": "/w"}, {"directory": "/v"}, [], id="another directory"),
-        pytest.param({"directory": "/w"}, {"directory": "/W"}, [], id="a directory in capitals"),
+        pytest.param({"native_session_id": "t"}, {}, "session_id", id="id"),
+        pytest.param({"directory": "/w/", **ENDED}, {"directory": "/w"}, "directory", id="time"),
+        pytest.param({"directory": "/w"}, {"directory": "/v"}, None, id="another directory"),
+        pytest.param({"directory": "/w"}, {"directory": "/W"}, None, id="a directory in capitals"),
         pytest.param(
             {"directory": "c:/Src/web", **ENDED},
             {"directory": "C:\\src\\web\\"},
-            [("d", "t", "directory", True)],
+            "directory",
             id="a directory of Windows, as two programs write it",
         ),
-        pytest.param({}, {"directory": "/w"}, [], id="no directory"),
+        pytest.param({}, {"directory": "/w"}, None, id="no directory"),
         pytest.param(
-            {"directory": "/w", "ended_at": AT - timedelta(hours=1)},
-            {"directory": "/w"},
-            [],
-            id="the same directory, another day",
+            {"directory": "/w", "ended_at": BEFORE}, {"directory": "/w"}, None, id="another day"
         ),
         pytest.param(
-            {"directory": "/w", "last_activity_at": AT - timedelta(hours=1)},
+            {"directory": "/w", "last_activity_at": BEFORE},
             {"directory": "/w"},
-            [],
-            id="the same directory, silent since before",
+            None,
+            id="silent since before",
         ),
         pytest.param(
             {"directory": "/w", "agent": "claude-code", **ENDED},
             {"directory": "/w"},
-            [],
+            None,
             id="the agent of another system",
         ),
         pytest.param(
             {"directory": "/w", "agent": "codex", **ENDED},
             {"directory": "/w"},
-            [("d", "t", "directory", True)],
+            "directory",
             id="its own agent",
         ),
     ],
 )
-def test_two_sessions_are_one_by_id_or_by_directory_and_time(driver, told, expected) -> None:
+def test_two_sessions_are_one_by_id_or_by_directory_and_time(driver, told, linked_by) -> None:
     rows = row("lionagi", "d", -10, **driver), row("codex", "t", **told)
-    assert found(*rows) == expected
+    assert found(*rows) == ([("d", "t", linked_by, True)] if linked_by else [])
+
+
+def test_a_mirror_is_linked_and_counts_nothing() -> None:
+    mirror = row("lionagi", "d", native_session_id="t", recorded_by="mirrored")
+    assert found(mirror, row("codex", "t")) == [("d", "t", "session_id", False)]
 
 
 def test_a_directory_that_two_drivers_work_in_links_nothing() -> None:
@@ -300,107 +287,50 @@ def pairs(*rows: dict) -> tuple[list[tuple[str, str]], int]:
     return told, ambiguous_links(entities).height
 
 
+D, E = ran("d", 0, 60), ran("e", 0, 60)
+T, OWN, BY_T = wrote("t", 1, 59), wrote("own", 20, 40), [("d", "t")]
+D_HAS_50, E_HAS_70 = D | {"n_output_tokens": 50}, E | {"n_output_tokens": 70}
+BY_T_AND_U = [("d", "t"), ("d", "u")]
+WITHIN_ONE_SESSION = {
+    "within its time": ([D, T], BY_T, 0),
+    "began before": ([D, wrote("t", -9, 30)], [], 0),
+    "went on after the end": ([D, wrote("t", 30, 90)], [], 0),
+    "began after the end": ([D, wrote("t", 61, 62)], [], 0),
+    "people's own only overlap": ([D, T, wrote("own", 20, 90), wrote("old", -60, 2)], BY_T, 0),
+    "one too many": ([D, T, OWN], [], 1),
+    "one too many, one has its tokens": ([D_HAS_50, T, wrote("own", 20, 40, 70)], BY_T, 0),
+    "one too many, both have its tokens": ([D_HAS_50, T, OWN], [], 1),
+    "two that together have its tokens": (
+        [D | {"n_output_tokens": 120}, T, wrote("u", 20, 40, 70)], BY_T_AND_U, 0,
+    ),
+    "resumed": (
+        [D | {"starts": starts((0, 19), (20, 60))}, wrote("t", 1, 19), wrote("u", 20, 40)],
+        BY_T_AND_U, 0,
+    ),
+    "two branches": (
+        [D, branch("d", "b"), branch("d", "c"), wrote("t", 1, 9), wrote("u", 1, 9)], BY_T_AND_U, 0,
+    ),
+    "two at once, of which one began first": (
+        [D, ran("e", 10, 60), T, wrote("u", 11, 59)], [("d", "t"), ("e", "u")], 0,
+    ),
+    "two at once that nothing tells apart": ([D, E, T, wrote("u", 1, 59)], [], 2),
+    "two at once, told apart by their tokens": (
+        [D_HAS_50, E_HAS_70, T, wrote("u", 1, 59, 70)], [("d", "t"), ("e", "u")], 0,
+    ),
+    "no agent at all": ([D | {"provider": "openai"}, T], [], 0),
+    "a profile": ([D | {"agent": "reviewer"}, T], BY_T, 0),
+    "another agent": ([D | {"provider": "claude_code"}, T], [], 0),
+    "killed, and its agent went on": (
+        [D | {"ended_at": None, "last_activity_at": AT + timedelta(seconds=9)}, wrote("t", 1, 500)],
+        BY_T, 0,
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rows", "expected", "n_ambiguous"),
-    [
-        pytest.param([ran("d", 0, 60), wrote("t", 1, 59)], [("d", "t")], 0, id="within its time"),
-        pytest.param([ran("d", 0, 60), wrote("t", -9, 30)], [], 0, id="began before"),
-        pytest.param([ran("d", 0, 60), wrote("t", 30, 90)], [], 0, id="went on after the end"),
-        pytest.param([ran("d", 0, 60), wrote("t", 61, 62)], [], 0, id="began after the end"),
-        pytest.param(
-            [ran("d", 0, 60), wrote("t", 1, 59), wrote("own", 20, 90), wrote("old", -60, 2)],
-            [("d", "t")],
-            0,
-            id="people's own only overlap",
-        ),
-        pytest.param(
-            [ran("d", 0, 60), wrote("t", 1, 59), wrote("own", 20, 40)], [], 1, id="one too many"
-        ),
-        pytest.param(
-            [ran("d", 0, 60, n_output_tokens=50), wrote("t", 1, 59), wrote("own", 20, 40, 70)],
-            [("d", "t")],
-            0,
-            id="one too many, of which one has its tokens",
-        ),
-        pytest.param(
-            [ran("d", 0, 60, n_output_tokens=50), wrote("t", 1, 59), wrote("own", 20, 40)],
-            [],
-            1,
-            id="one too many, of which both have its tokens",
-        ),
-        pytest.param(
-            [ran("d", 0, 60, n_output_tokens=120), wrote("t", 1, 59), wrote("u", 20, 40, 70)],
-            [("d", "t"), ("d", "u")],
-            0,
-            id="two that together have its tokens",
-        ),
-        pytest.param(
-            [
-                ran("d", 0, 60, starts=starts((0, 19), (20, 60))),
-                wrote("t", 1, 19),
-                wrote("u", 20, 40),
-            ],
-            [("d", "t"), ("d", "u")],
-            0,
-            id="resumed",
-        ),
-        pytest.param(
-            [
-                ran("d", 0, 60),
-                branch("d", "b"),
-                branch("d", "c"),
-                wrote("t", 1, 9),
-                wrote("u", 1, 9),
-            ],
-            [("d", "t"), ("d", "u")],
-            0,
-            id="two branches",
-        ),
-        pytest.param(
-            [ran("d", 0, 60), ran("e", 10, 60), wrote("t", 1, 59), wrote("u", 11, 59)],
-            [("d", "t"), ("e", "u")],
-            0,
-            id="two at once, of which one began first",
-        ),
-        pytest.param(
-            [ran("d", 0, 60), ran("e", 0, 60), wrote("t", 1, 59), wrote("u", 1, 59)],
-            [],
-            2,
-            id="two at once that nothing tells apart",
-        ),
-        pytest.param(
-            [
-                *(ran("d", 0, 60, n_output_tokens=50), ran("e", 0, 60, n_output_tokens=70)),
-                *(wrote("t", 1, 59), wrote("u", 1, 59, 70)),
-            ],
-            [("d", "t"), ("e", "u")],
-            0,
-            id="two at once, told apart by their tokens",
-        ),
-        pytest.param(
-            [ran("d", 0, 60, provider="openai"), wrote("t", 1, 59)], [], 0, id="no agent at all"
-        ),
-        pytest.param(
-            [ran("d", 0, 60, agent="reviewer"), wrote("t", 1, 59)], [("d", "t")], 0, id="a profile"
-        ),
-        pytest.param(
-            [ran("d", 0, 60, provider="claude_code"), wrote("t", 1, 59)], [], 0, id="another agent"
-        ),
-        pytest.param(
-            [
-                ran("d", 0, 60, ended_at=None, last_activity_at=AT + timedelta(seconds=9)),
-                wrote("t", 1, 500),
-            ],
-            [("d", "t")],
-            0,
-            id="killed, and its agent went on",
-        ),
-    ],
-)
-def test_where_people_work_too_a_transcript_must_lie_within_one_session(
-    rows, expected, n_ambiguous
-) -> None:
+@pytest.mark.parametrize("case", WITHIN_ONE_SESSION)
+def test_where_people_work_too_a_transcript_must_lie_within_one_session(case) -> None:
+    rows, expected, n_ambiguous = WITHIN_ONE_SESSION[case]
     assert pairs(*rows) == (expected, n_ambiguous)
     assert pairs(*reversed(rows), *rows) == (expected, n_ambiguous)
 

@@ -19,6 +19,7 @@ from tests.examples import examples
 from tests.lionagi_stores import NOW_S, listing, session, write_store
 
 REQUEST, ANSWER = 4, 5
+IS_ERROR = {"metadata": {"is_error": True}}
 
 
 def message(identity, content, *, at=0.0, lion_class=None, **columns):
@@ -48,22 +49,18 @@ def answer(identity, of, *, at=1.0, metadata=None, **content):
 def snapshot(folder, messages, *, branches=1):
     """A session whose branches list the messages in turn."""
     lists = [[row["id"] for row in messages[n::branches]] for n in range(branches)]
-    path = write_store(
-        folder / "state.db",
-        sessions=[session("s")],
-        branches=[
-            {"id": f"b{n}", "session_id": "s", "progression_id": f"p{n}"} for n in range(branches)
-        ],
-        progressions=[listing(f"p{n}", ids) for n, ids in enumerate(lists)],
-        messages=messages,
-    )
-    return sa.read(path, progress=False)
+    tables = {
+        "sessions": [session("s")], "messages": messages,
+        "branches": [{"id": f"b{n}", "session_id": "s", "progression_id": f"p{n}"}
+                     for n in range(branches)],
+        "progressions": [listing(f"p{n}", ids) for n, ids in enumerate(lists)],
+    }  # fmt: skip
+    return sa.read(write_store(folder / "state.db", **tables), progress=False)
 
 
 def test_a_request_and_its_answer_are_one_call(tmp_path):
-    found = calls(
-        snapshot(tmp_path, [request("q"), answer("a", "q", at=2.5, output="2 passed in 1.0s")])
-    ).row(0, named=True)
+    rows = [request("q"), answer("a", "q", at=2.5, output="2 passed in 1.0s")]
+    found = calls(snapshot(tmp_path, rows)).row(0, named=True)
     shown = ("system", "session_id", "thread_id", "call_id", "entity_id", "tool", "target")
     assert [found[name] for name in shown] == ["lionagi", "s", "s", "q", "q", "Bash", "make"]
     assert (found["outcome"], found["duration_s"], found["test_result"]) == ("ok", 2.5, "passed")
@@ -85,16 +82,10 @@ def test_a_request_and_its_answer_are_one_call(tmp_path):
         ({"output": "$ make\nExit code: 2\nno"}, "failed", "exit_nonzero", 2),
         ({"output": "Process exited with code 0."}, "ok", None, 0),
         ({"output": "cat: error: No such file or directory"}, "failed", "not_found", None),
-        ({"output": "odd", "metadata": {"is_error": True}}, "failed", "tool_error", None),
+        ({"output": "odd", **IS_ERROR}, "failed", "tool_error", None),
+        ({"output": "Command timed out after 2m", **IS_ERROR}, "timed_out", "timeout", None),
         (
-            {"output": "Command timed out after 2m", "metadata": {"is_error": True}},
-            *("timed_out", "timeout", None),
-        ),
-        (
-            {
-                "output": "The user doesn't want to proceed with this tool use.",
-                "metadata": {"is_error": True},
-            },
+            {"output": "The user doesn't want to proceed with this tool use.", **IS_ERROR},
             *("denied", "permission_rejected", None),
         ),
         ({"lion_content_pruned": {"original_bytes": 9}}, "unknown", None, None),
@@ -154,12 +145,8 @@ def test_bad_rows_are_calls_as_far_as_they_say_so(tmp_path):
         answer("bigger", "big", at=12, output="é" * 1_000_000),
     ]
     found = calls(snapshot(tmp_path, rows))
-    assert dict(found.select("entity_id", "outcome").rows()) == {
-        "alone": "ok",
-        "open": "unknown",
-        "late": "ok",
-        "big": "ok",
-    }
+    outcomes = dict(found.select("entity_id", "outcome").rows())
+    assert outcomes == {"alone": "ok", "open": "unknown", "late": "ok", "big": "ok"}
     assert found.filter(pl.col("started_at").is_null())["entity_id"].to_list() == ["alone"]
     assert found["input_digest"].null_count() == 1
     assert found.filter(entity_id="late")["duration_s"].to_list() == [None]
@@ -182,10 +169,8 @@ def loop(n, *, first=0, output="1 failed in 0.1s\nExit code: 1", command="make t
     """A call that is made again and again with the same result."""
     rows = []
     for k in range(first, first + n):
-        rows += [
-            request(f"q{k}", command, at=10 * k),
-            answer(f"a{k}", f"q{k}", at=10 * k + 5, output=output),
-        ]
+        rows += [request(f"q{k}", command, at=10 * k)]
+        rows += [answer(f"a{k}", f"q{k}", at=10 * k + 5, output=output)]
     return rows
 
 
@@ -261,9 +246,8 @@ def test_calls_at_an_earlier_instant_have_no_later_results(tmp_path):
 
 def test_contents_are_read_when_calls_are_asked_for_and_once(tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(
-        of_lionagi, "_read", lambda *given, own=of_lionagi._read: read.append(1) or own(*given)
-    )
+    own = of_lionagi._read
+    monkeypatch.setattr(of_lionagi, "_read", lambda *given: read.append(1) or own(*given))
     monkeypatch.setattr(of_lionagi, "_PIECE", 3)
     snap = snapshot(tmp_path, loop(5))
     assert not read and snap.entities.height
@@ -345,10 +329,8 @@ def test_calls_that_end_runs_and_the_runs_are_one_fault(tmp_path):
         name = run["id"]
         output = "fine" if name == "s3" else f"Exit code: 127\n{said}"
         at = -700  # before their end, ten minutes ago
-        messages += [
-            request(f"q-{name}", "poetry run", at=at),
-            answer(f"a-{name}", f"q-{name}", at=at + 5, output=output),
-        ]
+        messages += [request(f"q-{name}", "poetry run", at=at)]
+        messages += [answer(f"a-{name}", f"q-{name}", at=at + 5, output=output)]
     path = write_store(
         tmp_path / "state.db",
         sessions=runs,

@@ -14,6 +14,8 @@ from stateanalytics.systems.lionagi.directories import derive_status
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, codes, read_part, session, write_store
 
+_LIMIT = ("entity_id", "timeout_s", "timeout_from")
+
 
 def _write(path: Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +75,7 @@ def test_a_timeout_is_read_from_the_checkpoint_else_from_the_metadata(tmp_path):
         {"session_id": "by-checkpoint", "config": {"timeout": 60.5}, "plan": [{}, {}]},
     )
     part = read_part(path)
-    limits = part.entities.select("entity_id", "timeout_s", "timeout_from").rows()
+    limits = part.entities.select(*_LIMIT).rows()
     assert limits == [
         ("by-run", 1800.0, "checkpoint"),
         ("by-checkpoint", 60.5, "checkpoint"),
@@ -83,11 +85,10 @@ def test_a_timeout_is_read_from_the_checkpoint_else_from_the_metadata(tmp_path):
     assert part.details["lionagi_runs"]["n_planned_ops"].to_list() == [None, 2]
 
 
-@pytest.mark.parametrize(
-    "odd",
-    a_few(['"900"', "-5", "0", "true", "[900]", "NaN", "Infinity", "1e999"], 3),
-    ids=str,
-)
+ODD = ['"900"', "-5", "0", "true", "[900]", "NaN", "Infinity", "1e999"]
+
+
+@pytest.mark.parametrize("odd", a_few(ODD, 3), ids=str)
 def test_a_timeout_that_is_no_positive_number_is_a_finding(tmp_path, odd):
     metadata = '{"timeout_seconds": ' + odd + "}"
     rows = {"a": {"run_id": "r"}, "b": {"run_id": "s"}, "c": {"node_metadata": metadata}}
@@ -112,13 +113,11 @@ def test_a_timeout_that_is_no_positive_number_is_a_finding(tmp_path, odd):
         pytest.param(0.0, 0.0, None, 8.0, id="to the second"),
         pytest.param(-0.02, 0.01, None, None, id="two fit"),
         pytest.param(-60.0, -0.46, None, None, id="a branch that is older"),
-        pytest.param(
-            -0.47, -0.46, "[DEADLINE]\nYou have no time (until later)", None, id="no time"
-        ),
+        (-0.47, -0.46, "[DEADLINE]\nYou have no time (until later)", None),
         pytest.param(-0.47, -0.46, "Say [DEADLINE] (until {}) to complete", None, id="elsewhere"),
     ],
 )
-def test_a_limit_of_the_command_line_is_known_from_the_deadline_of_its_prompt(
+def test_a_limit_is_known_from_the_deadline_of_a_prompt(
     tmp_path, began_s, created_s, text, expected
 ):
     until = datetime.fromtimestamp(NOW_S + 8, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -146,9 +145,6 @@ def test_a_limit_of_the_command_line_is_known_from_the_deadline_of_its_prompt(
         limits = {row[0]: row[1:] for row in found.select(*_LIMIT).rows()}
         assert limits["free"] == (None, None)
         assert limits["limited"] == (expected, expected and "deadline")
-
-
-_LIMIT = ("entity_id", "timeout_s", "timeout_from")
 
 
 def test_a_timeout_is_read_from_metadata_that_was_encoded_twice(tmp_path):
@@ -224,11 +220,8 @@ def test_a_run_that_contradicts_the_store_is_a_finding(tmp_path):
     _write(runs / "agrees" / "run.json", {"status": "completed"})
     _write(runs / "stranger" / "run.json", {"status": "completed"})
     part = read_part(path)
-    found = part.findings.filter(pl.col("code") == "run.contradicts_store")
-    assert found.select("entity_id", "severity").sort("entity_id").rows() == [
-        ("differs", "warning"),
-        ("lags", "info"),
-    ]
+    found = part.findings.filter(code="run.contradicts_store").select("entity_id", "severity")
+    assert sorted(found.rows()) == [("differs", "warning"), ("lags", "info")]
     assert codes(part)["run.not_in_store"] == 1
 
 
@@ -238,43 +231,32 @@ def test_a_run_without_a_session_has_that_of_its_branch(tmp_path):
     assert read_part(path).details["lionagi_runs"]["session_id"].to_list() == ["a"]
 
 
-def _started_at(path: Path) -> list[tuple]:
-    sessions = read_part(path).entities.filter(entity_type="session").sort("entity_id")
-    return sessions.select("entity_id", "directory", "starts").rows()
-
-
 def test_a_session_has_the_directory_of_its_first_run_else_that_of_its_launch(tmp_path):
+    told = {
+        "ran": '{"mcp_launch": {"launch_dir": "/launched"}}',
+        "launched": '{"mcp_launch": {"launch_dir": "/launched"}}',
+        "number": '{"mcp_launch": {"launch_dir": 7}}',
+        "text": '{"mcp_launch": "launch_dir"}',
+        "broken": '{"launch_dir',
+        "empty": '{"mcp_launch": {"launch_dir": ""}}',
+    }
     launched = [
         {"id": f"b-{name}", "session_id": name, "progression_id": "l", "created_at": NOW_S,
          "node_metadata": metadata}
-        for name, metadata in {
-            "ran": '{"mcp_launch": {"launch_dir": "/launched"}}',
-            "launched": '{"mcp_launch": {"launch_dir": "/launched"}}',
-            "number": '{"mcp_launch": {"launch_dir": 7}}',
-            "text": '{"mcp_launch": "launch_dir"}',
-            "broken": '{"launch_dir',
-            "empty": '{"mcp_launch": {"launch_dir": ""}}',
-        }.items()
+        for name, metadata in told.items()
     ]  # fmt: skip
-    names = ("ran", "launched", "number", "text", "broken", "empty")
-    path = _home(tmp_path, *(session(name) for name in names), branches=launched)
+    path = _home(tmp_path, *map(session, told), branches=launched)
     first = {"branch_id": "b-ran", "status": "completed", "started_at": NOW_S, "cwd": "/ran"}
     again = first | {"started_at": NOW_S + 9, "cwd": "/elsewhere"}
     for name, manifest in {"z": first, "a": again}.items():
         _write(path.parent / "runs" / name / "run.json", manifest)
     _write(path.parent / "runs" / "odd" / "run.json", {"branch_id": "b-empty", "cwd": ["/w"]})
-    assert _started_at(path) == [
-        ("broken", None, None),
-        ("empty", None, None),
-        ("launched", "/launched", None),
-        ("number", "7", None),
-        (
-            "ran",
-            "/ran",
-            "2026-05-27T00:00:00.000000Z - /ran\n2026-05-27T00:00:09.000000Z - /elsewhere",
-        ),
-        ("text", None, None),
-    ]
+    starts = "2026-05-27T00:00:00.000000Z - /ran\n2026-05-27T00:00:09.000000Z - /elsewhere"
+    sessions = read_part(path).entities.filter(entity_type="session")
+    assert dict(sessions.select("entity_id", pl.concat_list("directory", "starts")).rows()) == {
+        "broken": [None, None], "empty": [None, None], "text": [None, None],
+        "launched": ["/launched", None], "number": ["7", None], "ran": ["/ran", starts],
+    }  # fmt: skip
 
 
 def test_a_start_that_was_not_written_is_taken_from_the_file_and_marked(tmp_path):
@@ -302,11 +284,14 @@ def _play(name: str, status: str) -> dict:
     return {"id": f"play-{name}", "show_id": "show", "name": name, "status": status}
 
 
+MERGED = {"status": "merged"}
+
+
 def test_active_in_the_store_and_merged_on_disk_is_a_finding(tmp_path):
     """#1161: the store is filled once and never again."""
     path = _home(tmp_path, shows=[_show()], plays=[_play("a", "running"), _play("b", "merged")])
     for name in ("a", "b"):
-        _write(path.parent / "shows" / "topic" / name / "_meta.json", {"status": "merged"})
+        _write(path.parent / "shows" / "topic" / name / "_meta.json", MERGED)
     part = read_part(path)
     found = part.findings.filter(pl.col("code").str.ends_with("disk_differs"))
     assert found.select("code", "entity_id", "message").rows() == [
@@ -319,18 +304,16 @@ def test_active_in_the_store_and_merged_on_disk_is_a_finding(tmp_path):
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        pytest.param({"a/_meta.json": {"status": "merged"}}, "completed", id="all merged"),
-        pytest.param({"a/_meta.json": {"status": "running"}}, "active", id="one runs"),
-        pytest.param(
-            {"a/_meta.json": {"status": "merged"}, "_ABORT": ""}, "aborted", id="abort wins"
-        ),
+        ({"a/_meta.json": MERGED}, "completed"),
+        ({"a/_meta.json": {"status": "running"}}, "active"),
+        pytest.param({"a/_meta.json": MERGED, "_ABORT": ""}, "aborted", id="abort wins"),
         pytest.param(
             {"_final_verdict.json": {"show_passed": True}, "a/_meta.json": {"status": "running"}},
             "completed",
             id="final verdict",
         ),
         pytest.param(
-            {"_final_verdict.json": {"show_passed": False}, "a/_meta.json": {"status": "merged"}},
+            {"_final_verdict.json": {"show_passed": False}, "a/_meta.json": MERGED},
             "completed",
             id="all merged in spite of the verdict",
         ),
@@ -343,15 +326,13 @@ def test_the_status_on_disk_follows_the_importer(tmp_path, files, expected):
     path = _home(tmp_path, shows=[_show()])
     for name, content in files.items():
         _write(path.parent / "shows" / "topic" / name, content)
-    if "_show.md" not in files and "_ABORT" not in files and "_final_verdict.json" not in files:
+    if not {"_show.md", "_ABORT", "_final_verdict.json"} & files.keys():
         _write(path.parent / "shows" / "topic" / "_show.md", "# Show")
     disk = read_part(path).details["lionagi_shows_on_disk"]
     assert disk.filter(pl.col("play").is_null())["disk_status"].to_list() == [expected]
 
 
-def test_shows_are_read_from_the_stored_directory_and_from_that_of_the_variable(
-    tmp_path, monkeypatch
-):
+def test_shows_are_read_from_the_stored_directory_and_the_variable(tmp_path, monkeypatch):
     stored, elsewhere = tmp_path / "stored" / "topic", tmp_path / "elsewhere"
     _write(stored / "_show.md", "# Show")
     _write(elsewhere / "other" / "_show.md", "# Show")

@@ -32,12 +32,12 @@ def _scenarios(samples: Path, version: str) -> pl.DataFrame:
 
 
 def _sessions(part: Parts) -> pl.DataFrame:
-    return part.entities.filter(pl.col("entity_type") == "session")
+    return part.entities.filter(entity_type="session")
 
 
 def _named(part: Parts, scenarios: pl.DataFrame, name: str) -> dict:
-    identity = scenarios.filter(pl.col("scenario") == name)["entity_id"][0]
-    return part.entities.filter(pl.col("entity_id") == identity).row(0, named=True)
+    identity = scenarios.filter(scenario=name)["entity_id"][0]
+    return part.entities.filter(entity_id=identity).row(0, named=True)
 
 
 @pytest.mark.parametrize("version", WRITTEN)
@@ -78,9 +78,7 @@ def test_every_transition_message_signal_and_decision_is_kept(parts, lionagi_sam
 
 
 @pytest.mark.parametrize("version", SCENARIOS)
-def test_statuses_kinds_and_message_counts_are_those_of_the_scenarios(
-    parts, lionagi_samples, version
-):
+def test_statuses_kinds_and_messages_are_those_of_the_scenarios(parts, lionagi_samples, version):
     expected = _scenarios(lionagi_samples, version).filter(pl.col("entity_type") == "session")
     both = expected.join(_sessions(parts[version]), on="entity_id", how="left")
     is_counted = pl.col("message_count").is_not_null()
@@ -90,9 +88,8 @@ def test_statuses_kinds_and_message_counts_are_those_of_the_scenarios(
         | pl.col("invocation_kind").ne_missing(pl.col("kind"))
         | (is_counted & (pl.col("message_count").cast(pl.Int64) != pl.col("n_messages")))
     )
-    assert (
-        wrong.select("scenario", "status", "raw_status", "message_count", "n_messages").rows() == []
-    )
+    told = ("scenario", "status", "raw_status", "message_count", "n_messages")
+    assert wrong.select(told).rows() == []
 
 
 @pytest.mark.parametrize("version", SCENARIOS)
@@ -100,20 +97,18 @@ def test_ages_and_silences_are_those_of_the_scenarios(parts, lionagi_samples, ve
     expected = _scenarios(lionagi_samples, version).filter(
         (pl.col("entity_type") == "session") & (pl.col("scenario") != "raw_ms_epoch")
     )
-    has_column = version != "0.26.0"
-    both = expected.join(_sessions(parts[version]), on="entity_id").with_columns(
-        age=(pl.lit(NOW) - pl.col("started_at")).dt.total_microseconds() / 1e6,
-        silence=(
-            pl.lit(NOW) - pl.col("last_activity_at" if has_column else "updated_at")
-        ).dt.total_microseconds()
-        / 1e6,
-    )
+
+    def since(moment: str) -> pl.Expr:
+        return (pl.lit(NOW) - pl.col(moment)).dt.total_microseconds() / 1e6
+
+    last_at = "last_activity_at" if version != "0.26.0" else "updated_at"
+    both = expected.join(_sessions(parts[version]), on="entity_id")
+    both = both.with_columns(age=since("started_at"), silence=since(last_at))
     wrong_age = both.filter((pl.col("age_s").cast(pl.Float64) - pl.col("age")).abs() > 1e-3)
     # A session without any moment counts as silent since 1970 there; here nothing is known.
     silent = both.filter(pl.col("idle_s").cast(pl.Float64) < 1e9)
-    wrong_silence = silent.filter(
-        ~((pl.col("idle_s").cast(pl.Float64) - pl.col("silence")).abs() < 0.01).fill_null(False)
-    )
+    is_near = (pl.col("idle_s").cast(pl.Float64) - pl.col("silence")).abs() < 0.01
+    wrong_silence = silent.filter(~is_near.fill_null(False))
     assert wrong_age.select("scenario", "age_s", "age").rows() == []
     assert wrong_silence.select("scenario", "idle_s", "silence").rows() == []
 
@@ -153,12 +148,10 @@ def test_ends_have_the_writer_of_their_scenario(parts, lionagi_samples, version)
     scenarios = _scenarios(lionagi_samples, version).filter(
         (pl.col("entity_type") == "session") & (pl.col("scenario") != "rejected_transition")
     )
-    writers = scenarios.join(_sessions(parts[version]), on="entity_id").select(
-        "scenario", "end_written_by"
-    )
+    writers = scenarios.join(_sessions(parts[version]), on="entity_id")
     by_writer = {
-        writer: set(writers.filter(pl.col("end_written_by") == writer)["scenario"])
-        for writer in ("observer", "import")
+        writer: set(writers.filter(end_written_by=writer)["scenario"])
+        for writer in ("observer", "import", "executor")
     }
     observed = {
         *("killed_manual", "killed_force", "swept_stale_auto", "doctor_swept"),
@@ -168,8 +161,8 @@ def test_ends_have_the_writer_of_their_scenario(parts, lionagi_samples, version)
     newer = {"imported_codex", "raw_approx_end"} if version == "0.36.0" else set()
     assert by_writer["observer"] == observed | newer
     assert by_writer["import"] == {"imported_fs"}
-    executed = set(writers.filter(pl.col("end_written_by") == "executor")["scenario"])
-    assert {"completed_ok", "cancelled_sigint", "timed_out_zero_turns", "reopened"} <= executed
+    ended = {"completed_ok", "cancelled_sigint", "timed_out_zero_turns", "reopened"}
+    assert ended <= by_writer["executor"]
 
 
 def test_reaped_invocations_and_runs_have_observed_ends(parts, lionagi_samples):
@@ -192,7 +185,7 @@ def test_reaped_invocations_and_runs_have_observed_ends(parts, lionagi_samples):
         ("orphan_no_output", "has_artifacts", False),
     ],
 )
-def test_each_release_records_who_wrote_and_whether_there_are_artifacts(
+def test_each_release_records_who_wrote_and_artifacts(
     parts, lionagi_samples, version, scenario, column, expected
 ):
     row = _named(parts[version], _scenarios(lionagi_samples, version), scenario)
@@ -222,12 +215,9 @@ def test_contracts_and_verdicts_are_read_and_judged(parts, lionagi_samples):
 
 def test_every_planted_oddity_of_the_newest_store_is_a_finding(parts, lionagi_samples):
     scenarios = _scenarios(lionagi_samples, "0.36.0")
-    found = (
-        parts["0.36.0"]
-        .findings.drop_nulls("entity_id")
-        .join(scenarios.select("scenario", "entity_id"), on="entity_id")
-    )
-    codes = {(scenario, code) for scenario, code in found.select("scenario", "code").rows()}
+    names = scenarios.select("scenario", "entity_id")
+    found = parts["0.36.0"].findings.drop_nulls("entity_id").join(names, on="entity_id")
+    codes = {*found.select("scenario", "code").rows()}
     assert {
         ("raw_node_metadata_array", "metadata.not_an_object"),
         ("raw_bad_evidence", "evidence.not_a_list"),
@@ -268,10 +258,8 @@ def test_parents_are_plays_shows_requests_and_schedules(parts, lionagi_samples):
         row = _named(part, scenarios, name)
         if row["parent_id"] is None:
             return None
-        parents = part.entities.filter(
-            (pl.col("entity_type") == row["parent_type"])
-            & (pl.col("entity_id") == row["parent_id"])
-        )
+        key = {"entity_type": row["parent_type"], "entity_id": row["parent_id"]}
+        parents = part.entities.filter(**key)
         return f"{parents['entity_type'][0]} {parents['name'][0]}"
 
     assert parent("inv_completed_child0") == "invocation codex-pr-review"
@@ -287,9 +275,7 @@ def test_branches_and_sessions_have_the_invocation_of_their_request(parts, liona
     part = parts["0.36.0"]
     child = _named(part, scenarios, "inv_completed_child0")
     invocation = _named(part, scenarios, "inv_completed")["entity_id"]
-    branches = part.entities.filter(
-        (pl.col("entity_type") == "branch") & (pl.col("session_id") == child["entity_id"])
-    )
+    branches = part.entities.filter(entity_type="branch", session_id=child["entity_id"])
     assert child["invocation_id"] == invocation
     assert branches["invocation_id"].to_list() == [invocation]
     assert _named(part, scenarios, "inv_running_2sessions")["n_children"] == 2

@@ -114,15 +114,7 @@ def test_cells_of_wrong_kinds_become_null_and_findings(tmp_path):
     assert row["is_contract_valid"] is False
     assert _one(part, "clean")["started_at"] is not None
     found = part.findings.filter(pl.col("code").str.starts_with("cell."))
-    assert {
-        "started_at",
-        "ended_at",
-        "last_message_at",
-        "name",
-        "input_tokens",
-        "total_cost_usd",
-        "status_evidence_refs",
-    } <= set(found["column"])
+    assert {*dirty} - {"artifact_contract_json", "status"} <= {*found["column"]}
     assert set(found["table"]) == {"sessions"}
     assert found["example"].null_count() == 0
 
@@ -196,11 +188,8 @@ def test_a_request_names_its_tool(tmp_path):
         {"id": "a", "created_at": NOW_S, "role": "action", "lion_class": 5, "content": call},
         {"id": "x", "created_at": NOW_S, "role": "action", "lion_class": 4, "content": "{"},
     ]
-    assert read_part(_store(tmp_path, messages=rows)).events["name"].to_list() == [
-        "Bash",
-        None,
-        None,
-    ]
+    names = read_part(_store(tmp_path, messages=rows)).events["name"].to_list()
+    assert names == ["Bash", None, None]
 
 
 RECORDERS = {
@@ -233,18 +222,11 @@ def test_several_columns_show_who_recorded_a_session(recorded, name):
 def test_stored_health_and_delivery_are_kept_where_a_store_has_them(tmp_path):
     """ADR-0033 appendix A: columns that lionagi never added, but another may."""
     stored = {"health": "stalled", "delivery": "missing", "reason_codes": '["run.health.stalled"]'}
-    part = read_part(
-        _store(
-            tmp_path,
-            sessions=[session("a", **stored)],
-            plays=[{"id": "p", "status": "running", **stored}],
-        )
-    )
+    play = {"id": "p", "status": "running", **stored}
+    part = read_part(_store(tmp_path, sessions=[session("a", **stored)], plays=[play]))
     for identity in ("a", "p"):
         row = _one(part, identity)
-        assert row["stored_health"] == "stalled"
-        assert row["stored_delivery"] == "missing"
-        assert row["stored_reason_codes"] == '["run.health.stalled"]'
+        assert {name: row[f"stored_{name}"] for name in stored} == stored
 
 
 ENDS = {
@@ -308,34 +290,20 @@ def _listed(tmp_path, messages, **lists):
         {"id": identity, "created_at": NOW_S - 900 + number, "content": "{}", "role": "user"}
         for number, identity in enumerate(messages)
     ]
-    part = read_part(
-        _store(
-            tmp_path,
-            sessions=[session("a"), session("b")],
-            branches=[
-                {"id": f"{name}-branch", "session_id": name[0], "progression_id": name}
-                for name in lists
-                if not name.startswith("list")
-            ],
-            progressions=[
-                {"id": name.replace("_", "-"), "collection": collection}
-                for name, collection in lists.items()
-            ],
-            messages=rows,
-        )
-    )
+    branches = [
+        {"id": f"{name}-branch", "session_id": name[0], "progression_id": name}
+        for name in lists
+        if not name.startswith("list")
+    ]
+    known = [{"id": name.replace("_", "-"), "collection": one} for name, one in lists.items()]
+    told = {"branches": branches, "progressions": known, "messages": rows}
+    part = read_part(_store(tmp_path, sessions=[session("a"), session("b")], **told))
     return part, part.events.select("entity_id", "seq").rows()
 
 
 def test_messages_belong_to_the_sessions_of_the_branches_that_list_them(tmp_path):
-    part, pairs = _listed(
-        tmp_path,
-        ["m1", "m2", "m3", "m4"],
-        a1='["m1", "m2"]',
-        a2='["m2"]',
-        b1='["m3","m2"]',
-        list_a='["m1","m4"]',
-    )
+    lists = {"a1": '["m1", "m2"]', "a2": '["m2"]', "b1": '["m3","m2"]', "list_a": '["m1","m4"]'}
+    part, pairs = _listed(tmp_path, ["m1", "m2", "m3", "m4"], **lists)
     # m2 was forked into both; m4 is listed by the session alone.
     assert sorted(pairs) == [("a", 1), ("a", 2), ("a", 4), ("b", 2), ("b", 3)]
     assert _one(part, "a")["n_messages"] == 3
@@ -394,28 +362,15 @@ def test_signals_of_the_run_are_activity_and_hooks_are_noise(tmp_path):
         "SomethingNew": {},
     }
     signals = [
-        {
-            "id": kind,
-            "session_id": "a",
-            "seq": number,
-            "kind": kind,
-            "op_id": "",
-            "ts": NOW_S + number,
-            "payload": json.dumps(payload),
-        }
+        {"id": kind, "session_id": "a", "seq": number, "kind": kind, "op_id": "",
+         "ts": NOW_S + number, "payload": json.dumps(payload)}
         for number, (kind, payload) in enumerate(kinds.items(), 1)
-    ]
+    ]  # fmt: skip
     path = _store(tmp_path, sessions=[session("a")], session_signals=signals)
     rows = {row["kind"][7:]: row for row in read_part(path).events.iter_rows(named=True)}
-    assert {kind: row["is_activity"] for kind, row in rows.items()} == {
-        "RunStart": True,
-        "HookSignal": False,
-        "NodeStarted": True,
-        "NodeCompleted": True,
-        "RunEnd": True,
-        "RunFailed": True,
-        "SomethingNew": None,
-    }
+    of_no_run = {"HookSignal": False, "SomethingNew": None}
+    is_activity = {kind: row["is_activity"] for kind, row in rows.items()}
+    assert is_activity == {**dict.fromkeys(kinds, True), **of_no_run}
     assert rows["NodeStarted"]["duration_s"] is None
     assert (rows["NodeCompleted"]["name"], rows["NodeCompleted"]["duration_s"]) == ("analyst", 1.2)
     assert rows["RunEnd"]["duration_s"] == 1.5
@@ -434,22 +389,13 @@ def test_bodies_are_loaded_only_on_request(tmp_path):
 
 
 def test_refused_transitions_name_the_entity_they_were_about(tmp_path):
-    event = {
-        "id": "x",
-        "created_at": NOW_S,
-        "action": "status_transition_rejected",
-        "target_id": "a",
-        "details": '{"entity_type": "session", "attempted_status": "completed"}',
-        "actor": "executor",
-    }
+    event = {"id": "x", "created_at": NOW_S, "target_id": "a", "actor": "executor"}
+    event["action"] = "status_transition_rejected"
+    event["details"] = '{"entity_type": "session", "attempted_status": "completed"}'
     part = read_part(_store(tmp_path, sessions=[session("a")], admin_events=[event]))
     row = part.events.row(0, named=True)
-    assert (row["kind"], row["entity_type"], row["entity_id"]) == (
-        "admin.status_transition_rejected",
-        "session",
-        "a",
-    )
-    assert row["is_activity"] is False
+    assert row["kind"] == "admin.status_transition_rejected"
+    assert (row["entity_type"], row["entity_id"], row["is_activity"]) == ("session", "a", False)
 
 
 def test_many_entities_with_one_problem_are_summed_up_after_a_thousand(tmp_path):
@@ -497,15 +443,9 @@ def _shuffled(source: Path, target: Path, seed: int) -> Path:
 @pytest.mark.parametrize(
     ("tables", "expected"),
     [
-        pytest.param({"sessions": ("id",)}, False, id="only sessions"),
-        pytest.param(
-            {"sessions": ("id",), "branches": (), "progressions": ()}, False, id="other sessions"
-        ),
-        pytest.param(
-            {"sessions": ("id", "progression_id"), "branches": (), "progressions": ()},
-            True,
-            id="the three that matter",
-        ),
+        ({"sessions": ("id",)}, False),
+        ({"sessions": ("id",), "branches": (), "progressions": ()}, False),
+        ({"sessions": ("id", "progression_id"), "branches": (), "progressions": ()}, True),
     ],
 )
 def test_a_lionagi_store_is_recognised_by_its_tables(tables, expected):

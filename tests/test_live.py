@@ -25,6 +25,9 @@ from tests.lionagi_stores import NOW_S, listing, session, write_store
 RUNNING = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 1}
 
 
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
+
+
 @pytest.fixture
 def path(tmp_path):
     return write_store(
@@ -112,9 +115,8 @@ def test_an_escalation_is_told_once_until_it_calms_down(path, monkeypatch):
 
 @pytest.mark.slow
 def test_what_is_new_and_bad_is_told_and_what_is_new_and_well_is_not(path):
-    new = (
-        "INSERT INTO sessions (id, progression_id, status, started_at) VALUES ('{}', 'p', '{}', 1)"
-    )
+    columns = "(id, progression_id, status, started_at)"
+    new = f"INSERT INTO sessions {columns} VALUES ('{{}}', 'p', '{{}}', 1)"
     bad, well = write(path, new.format("c", "failed")), write(path, new.format("d", "completed"))
     assert looks(path, Clock(bad, well), 2) == [[("c", None, "critical")], []]
 
@@ -126,17 +128,13 @@ def test_what_is_gone_is_told(path):
 
 
 def test_silence_alone_changes_a_severity(path):
-    assert looks(path, Clock(), 3, every_s=4 * 3600) == [
-        [("a", "info", "warning")],
-        [("a", "warning", "critical")],
-        [],
-    ]
+    worse = [("a", "info", "warning")], [("a", "warning", "critical")]
+    assert looks(path, Clock(), 3, every_s=4 * 3600) == [*worse, []]
 
 
 def test_a_policy_says_what_is_bad(path):
-    patient = sa.Policy.v1().replace(
-        idle_after_s=1e9, stalled_after_default_s=1e9, stalled_after_s=()
-    )
+    limits = {"idle_after_s": 1e9, "stalled_after_default_s": 1e9, "stalled_after_s": ()}
+    patient = sa.Policy.v1().replace(**limits)
     assert looks(path, Clock(), 2, every_s=4 * 3600, policy=patient) == [[], []]
 
 
@@ -195,13 +193,11 @@ def test_no_time_between_looks_is_refused(path, every_s):
 def test_the_command_prints_changes_until_it_is_interrupted(path):
     """A real process beside a real writer, which never waits."""
     command = [sys.executable, "-m", "stateanalytics", "watch", str(path), "--every", "0.1"]
+    pipes, env = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE), os.environ | UNBUFFERED
     with (
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        ) as process,
+        subprocess.Popen(command, text=True, env=env, **pipes) as process,
         closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as writer,
-    ):  # fmt: skip
+    ):
         try:
             writer.execute("PRAGMA journal_mode=WAL")
             assert process.stderr.readline().startswith("note: watching 3 entities every 0.1 s")
@@ -209,9 +205,8 @@ def test_the_command_prints_changes_until_it_is_interrupted(path):
             for _ in range(20):
                 writer.execute("UPDATE sessions SET updated_at = ?", (now,))
                 time.sleep(0.01)
-            writer.execute(
-                "UPDATE sessions SET status = 'failed', name = ? WHERE id = 'b'", ("\x1b[31mred",)
-            )
+            fail = "UPDATE sessions SET status = 'failed', name = ? WHERE id = 'b'"
+            writer.execute(fail, ("\x1b[31mred",))
             line = next(line for line in process.stdout if "red" in line)
             process.send_signal(signal.SIGINT)
             out, said = process.communicate(timeout=60)

@@ -53,9 +53,8 @@ def test_a_cell_names_tables_of_ones_own(shell, snap):
 
 
 def test_a_line_is_a_query_too_and_keeps_its_quotes(shell):
-    found = shell.run_line_magic(
-        "statesql", "SELECT count(*) AS n FROM entities WHERE kind = 'flow'"
-    )
+    query = "SELECT count(*) AS n FROM entities WHERE kind = 'flow'"
+    found = shell.run_line_magic("statesql", query)
     assert found["n"][0] > 0
 
 
@@ -83,24 +82,23 @@ def test_the_only_snapshot_is_found_under_any_name(shell):
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "error", "words"),
+    ("options", "words"),
     [
-        pytest.param({"snap": None}, "", ArgumentError, "no variable is one", id="none"),
-        pytest.param({}, "-s snp", ArgumentError, "did you mean 'snap'", id="near"),
-        pytest.param(
-            {}, "--nosuch", ArgumentError, "unrecognized arguments: --nosuch", id="option"
-        ),
-        pytest.param({}, "-o 1x", ArgumentError, "'1x' is no name of a variable", id="name"),
-        pytest.param({}, "-o class", ArgumentError, "'class' is no name", id="keyword"),
-        pytest.param({}, "SELECT 2", ArgumentError, "begins on a new line", id="query beside"),
-        pytest.param({}, "--timeout soon", ArgumentError, "invalid float value", id="number"),
-        pytest.param({}, "-s 'open", ArgumentError, "is not a snapshot", id="open quote"),
+        *(("-s snp", "did you mean 'snap'"), ("--nosuch", "unrecognized arguments: --nosuch")),
+        *(("-o 1x", "'1x' is no name of a variable"), ("-o class", "'class' is no name")),
+        *(("SELECT 2", "begins on a new line"), ("--timeout soon", "invalid float value")),
+        ("-s 'open", "is not a snapshot"),
     ],
 )
-def test_a_wrong_cell_says_what_to_type(shell, change, options, error, words):
-    shell.user_ns.update(change)
-    with pytest.raises(error, match=words):
+def test_a_wrong_cell_says_what_to_type(shell, options, words):
+    with pytest.raises(ArgumentError, match=words):
         cell(shell, "SELECT 1", options)
+
+
+def test_a_cell_without_a_snapshot_says_what_to_type(shell):
+    shell.user_ns["snap"] = None
+    with pytest.raises(ArgumentError, match="no variable is one"):
+        cell(shell, "SELECT 1")
 
 
 def test_two_snapshots_must_be_told_apart(shell):
@@ -128,8 +126,7 @@ def test_limits_are_those_of_the_snapshot(shell):
 def test_an_error_is_shown_in_two_lines_without_a_stack(shell, capsys):
     shell.run_cell("%%statesql\nSELECT * FROM no_such_table")
     shown = capsys.readouterr().out
-    assert "no_such_table" in shown
-    assert "Hint:" in shown
+    assert "no_such_table" in shown and "Hint:" in shown
     assert "Traceback" not in shown
     assert len(shown.strip().splitlines()) <= 4
 
@@ -142,18 +139,16 @@ def test_an_error_cannot_act_on_the_terminal(shell, capsys):
 @pytest.mark.parametrize(
     ("written", "among"),
     [
-        pytest.param("%%statesql\nSELECT * FROM sta", {"states"}, id="table"),
-        pytest.param("%%statesql\nSELECT states.sev", {"states.severity"}, id="column after a dot"),
-        pytest.param(
-            "%%statesql\nFROM states WHERE sev", {"severity"}, id="column of a table used"
-        ),
-        pytest.param("%%statesql\nSEL", {"SELECT"}, id="word"),
-        pytest.param("%%statesql -s snap\nFROM raw_ses", {"raw_sessions"}, id="raw table"),
+        ("%%statesql\nSELECT * FROM sta", "states"),
+        ("%%statesql\nSELECT states.sev", "states.severity"),
+        ("%%statesql\nFROM states WHERE sev", "severity"),
+        ("%%statesql\nSEL", "SELECT"),
+        ("%%statesql -s snap\nFROM raw_ses", "raw_sessions"),
     ],
 )
 def test_names_are_completed(snap, written, among):
     found = names_for(written, {"snap": snap})
-    assert among <= set(found)
+    assert among in found
     last = written.split()[-1].lower()
     assert all(name.lower().startswith(last) for name in found)
 
@@ -183,5 +178,4 @@ def test_loading_twice_adds_nothing_and_unloading_takes_all_away(shell):
 
 def test_an_empty_answer_is_an_empty_frame(shell):
     found = cell(shell, "SELECT entity_id FROM entities WHERE false")
-    assert isinstance(found, pl.DataFrame)
-    assert found.height == 0
+    assert isinstance(found, pl.DataFrame) and found.height == 0

@@ -163,10 +163,8 @@ def test_an_overview_of_a_large_fleet_is_short_and_says_so(tools):
 
 def test_bytes_in_a_list_are_told(tools):
     frame = pl.DataFrame({"b": [[b"\xff", None], None], "s": [{"x": b"\x00"}] * 2})
-    assert json.loads(tools._rows(frame, 2))["data"] == [
-        {"b": '["ff", null]', "s": '{"x": "00"}'},
-        {"b": None, "s": '{"x": "00"}'},
-    ]
+    told = pl.DataFrame(json.loads(tools._rows(frame, 2))["data"])
+    assert told.rows() == [('["ff", null]', '{"x": "00"}'), (None, '{"x": "00"}')]
 
 
 def test_a_long_text_is_cut_and_its_row_told(tools):
@@ -196,9 +194,7 @@ def test_a_hint_is_one_that_an_agent_can_follow(tools, tool, arguments, hint):
         ask(tools, tool, **arguments)
     words = in_words(raised.value, tool)
     assert hint in words
-    assert "\n" not in words
-    assert "snap." not in words
-    assert "--week" not in words
+    assert not [odd for odd in ("\n", "snap.", "--week") if odd in words]
 
 
 TOOLS = {

@@ -18,14 +18,13 @@ from tests.conftest import ROOT, component
 from tests.frames import ago, facts
 
 RULES, DASHBOARD = ROOT / "deploy" / "alerts.yml", ROOT / "deploy" / "dashboard.json"
+OF_KINDS = [
+    *((None, [], "silence", 60.0), ("agent", [], "silence", 3600.0)),
+    *(("agent", [], "silence", 7200.0), ("agent", [], "slow", 86_400.0)),
+    ("other", ["agent"], "slow", 10.0),
+]
 LIMITS = pl.DataFrame(
-    [
-        ("lionagi", None, [], "silence", 60.0),
-        ("lionagi", "agent", [], "silence", 3600.0),
-        ("lionagi", "agent", [], "silence", 7200.0),
-        ("lionagi", "agent", [], "slow", 86_400.0),
-        ("lionagi", "other", ["agent"], "slow", 10.0),
-    ],
+    [("lionagi", *row) for row in OF_KINDS],
     schema=["system", "kind", "other_kinds", "measure", "limit_s"],
     orient="row",
 )
@@ -43,10 +42,8 @@ def samples(text):
 def running(entity_id, kind, **hours):
     at = ago(**hours)
     moments = dict.fromkeys(("started_at", "created_at", "updated_at", "last_message_at"), at)
-    return {
-        "entity_id": entity_id, "kind": kind, "raw_status": "running", **moments,
-        "last_activity_at": at,
-    }  # fmt: skip
+    named = {"entity_id": entity_id, "kind": kind, "raw_status": "running"}
+    return {**named, **moments, "last_activity_at": at}
 
 
 def failed(entity_id, **more):
@@ -58,13 +55,9 @@ def failed(entity_id, **more):
 
 
 def test_open_runs_are_held_against_the_narrowest_limit_of_their_kind():
-    open_runs = [
-        running("a", "agent", hours=1.5),
-        running("b", "agent", hours=3),
-        running("c", "flow", hours=0.1),
-        running("d", None, hours=0.001),
-    ]
-    told = samples(as_openmetrics(facts(open_runs), limits=LIMITS))
+    agents = running("a", "agent", hours=1.5), running("b", "agent", hours=3)
+    others = running("c", "flow", hours=0.1), running("d", None, hours=0.001)
+    told = samples(as_openmetrics(facts([*agents, *others]), limits=LIMITS))
     assert told["open_runs", "agent", "lionagi"] == 2
     assert told["open_run_silence_seconds", "agent", "lionagi"] == 3 * 3600
     assert told["limit_seconds", "agent", "lionagi", "silence"] == 7200, "past all of them"
@@ -76,13 +69,9 @@ def test_open_runs_are_held_against_the_narrowest_limit_of_their_kind():
 
 
 def test_what_ended_in_a_day_is_told_by_error_model_and_token():
-    ended = [
-        failed("a", reason_code="run.failed.exception"),
-        failed("b"),
-        failed("c", ended_at=ago(hours=25)),
-        failed("d", raw_status="completed", model=None),
-    ]
-    text = as_openmetrics(facts(ended))
+    a, b = failed("a", reason_code="run.failed.exception"), failed("b")
+    c, d = failed("c", ended_at=ago(hours=25)), failed("d", raw_status="completed", model=None)
+    text = as_openmetrics(facts([a, b, c, d]))
     told = samples(text)
     assert told["day_ended_runs", "failed", "lionagi", "run.failed.exception"] == 1
     assert told["day_ended_runs", POOLED, "failed", "lionagi"] == 1
@@ -102,8 +91,7 @@ def test_hostile_texts_stay_labels_few_and_without_secrets():
     told = [key for key in samples(text) if key[0] == "day_tokens" and "input" in key]
     assert len(told) == MOST_VALUES + 1
     assert any(odd[0] in key for key in told)
-    assert odd[1] not in text
-    assert odd[2] not in text
+    assert odd[1] not in text and odd[2] not in text
     assert samples(text)["day_tokens", POOLED, "input", "lionagi", "p"] == 5 * 33
 
 
@@ -111,16 +99,14 @@ def test_what_acts_or_is_not_seen_is_no_part_of_a_label():
     models = ["a", "\x1b[31ma", "a\r", "\u202ea\x00\x07"]
     text = as_openmetrics(facts([failed(str(n), model=name) for n, name in enumerate(models)]))
     assert samples(text)["day_tokens", "a", "input", "lionagi", "p"] == 20
-    assert text.isascii()
-    assert text.replace("\n", "").isprintable()
+    assert text.isascii() and text.replace("\n", "").isprintable()
 
 
 def test_the_order_of_rows_and_empty_facts_change_nothing():
     rows = [failed(str(n), cost_usd=0.1 * n, model=f"m{n % 3}") for n in range(20)]
     assert as_openmetrics(facts(rows)) == as_openmetrics(facts(rows[::-1]))
-    assert samples(as_openmetrics(facts([]), limits=LIMITS)).keys() == {
-        ("as_of_timestamp_seconds",)
-    }
+    of_nothing = samples(as_openmetrics(facts([]), limits=LIMITS))
+    assert of_nothing.keys() == {("as_of_timestamp_seconds",)}
     with pytest.raises(ArgumentError, match="metrics needs"):
         as_openmetrics("state.db")
 
@@ -143,9 +129,8 @@ def test_null_is_no_value_of_its_own():
 
 def test_rules_and_dashboard_name_only_what_is_written():
     text = as_openmetrics(facts([running("a", "agent", hours=3), failed("b")]), limits=LIMITS)
-    there = {f"stateanalytics_{key[0]}" for key in samples(text)} | {
-        *re.findall(r"stateanalytics_[a-z_]+", text)
-    }
+    there = {f"stateanalytics_{key[0]}" for key in samples(text)}
+    there |= {*re.findall(r"stateanalytics_[a-z_]+", text)}
     labels = {*re.findall(r"(\w+)=\"", text)}
     rules = component("yaml").safe_load(RULES.read_text("utf-8"))["groups"][0]["rules"]
     panels = json.loads(DASHBOARD.read_text("utf-8"))["panels"]
@@ -154,8 +139,7 @@ def test_rules_and_dashboard_name_only_what_is_written():
     assert len(rules) == 3
     for question in asked:
         named = re.findall(r"stateanalytics_[a-z_]+", question)
-        assert named
-        assert {*named} <= there, question
+        assert named and {*named} <= there, question
         used = ",".join(re.findall(r"(?:by \(|\{)(.*?)[)}]", question))
         assert {*re.findall(r"[a-z_]+(?=[=!,]|$)", re.sub(r'".*?"', "", used))} <= labels, question
 
@@ -179,9 +163,8 @@ def test_the_command_writes_what_watch_keeps(tmp_path, capsys):
     assert told["limit_seconds", "agent", "lionagi", "silence"] == 21_600
     assert cli.run(["watch", store, "--metrics", str(file), "--every", ".01", "--looks", "1"]) == 0
     kept = samples(file.read_text("utf-8"))
-    assert (
-        kept["entities", "info", "lionagi", "show"] == told["entities", "info", "lionagi", "show"]
-    )
+    shows = ("entities", "info", "lionagi", "show")
+    assert kept[shows] == told[shows]
     assert kept["as_of_timestamp_seconds",] > told["as_of_timestamp_seconds",], "by the clock"
     assert cli.run(["watch", store, "--metrics", store, "--looks", "1"]) == 2
     assert "which was read" in capsys.readouterr().err

@@ -19,10 +19,8 @@ from tests.frames import AS_OF, ago, facts
 
 def ended(entity_type, entity_id, **more):
     moments = {"created_at": ago(hours=3), "started_at": ago(hours=3), "ended_at": ago(hours=2)}
-    return {
-        "entity_type": entity_type, "entity_id": entity_id, "raw_status": "completed",
-        **moments, **more,
-    }  # fmt: skip
+    row = {"entity_type": entity_type, "entity_id": entity_id, "raw_status": "completed"}
+    return {**row, **moments, **more}
 
 
 FAMILY = [
@@ -60,8 +58,7 @@ def test_spans_are_those_that_ended_each_below_its_own():
     assert run.parent_span_id == above.span_id
     assert play.parent_span_id == run.span_id
     assert above.trace_id == run.trace_id == play.trace_id != other.trace_id
-    assert not above.parent_span_id
-    assert not other.parent_span_id
+    assert not above.parent_span_id and not other.parent_span_id
     assert (len(run.trace_id), len(run.span_id)) == (16, 8)
     assert run.end_time_unix_nano == (AS_OF.timestamp() - 7200) * 10**9
     told = attributes(run)
@@ -89,9 +86,8 @@ def test_spans_do_not_depend_on_the_order_of_rows():
 def test_views_as_files_give_what_the_snapshot_gives(demo, tmp_path, capsys):
     assert cli.run(["export", "--views", str(tmp_path)]) == 0
     assert cli.run(["sql", "--views", "--format", "json"]) == 0
-    printed = {
-        row["name"]: row["sql"] for row in json.loads(capsys.readouterr().out.partition("\n")[2])
-    }
+    rows = json.loads(capsys.readouterr().out.partition("\n")[2])
+    printed = {row["name"]: row["sql"] for row in rows}
     with closing(demo.duckdb()) as connection:
         for view in VIEWS:
             query = (tmp_path / f"{view.frame.name}.sql").read_text("utf-8")

@@ -35,9 +35,8 @@ def test_shares_by_hand_with_a_way_back_and_a_cut():
     assert at(lives, 2) == {"running": 0.75, "stalled": 0.25, "completed": 0, "failed": 0}
     assert at(lives, 4)["running"] == 1
     # At 5 one of three stalls, at 7 one of two completes, at 8 the stalled one fails.
-    assert at(lives, 8) == pytest.approx(
-        {"running": 1 / 3, "stalled": 0, "completed": 1 / 3, "failed": 1 / 3}
-    )
+    thirds = dict.fromkeys(("running", "completed", "failed"), 1 / 3)
+    assert at(lives, 8) == pytest.approx({**thirds, "stalled": 0})
     assert at(lives, 2, "recover")["stalled"] == 1.0
     assert at(lives, 6, "recover")["stalled"] == 0.0
 
@@ -47,15 +46,18 @@ def test_variance_by_hand():
     assert at(lives, 1, "share_se")["completed"] == pytest.approx((0.25 * 0.75 / 4) ** 0.5)
 
 
+AS_LIVES = {"from_s": "entry_s", "until_s": "duration_s", "next_state": "cause"}
+AS_LIVES |= {"state": pl.lit("running")}
+
+
 def competing(draw, n, *, is_late=False):
     rows = []
     for _ in range(n):
         entry = draw.choice([0.0, 0.0, draw.randrange(4)]) if is_late else 0.0
         until = entry + draw.randrange(1, 12)
         rows.append((entry, until, draw.choice(["failed", "completed", None])))
-    return pl.DataFrame(rows, schema=["entry_s", "duration_s", "cause"], orient="row").cast(
-        {"entry_s": pl.Float64, "duration_s": pl.Float64}
-    )
+    schema = {"entry_s": pl.Float64, "duration_s": pl.Float64, "cause": pl.String}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -63,10 +65,7 @@ def competing(draw, n, *, is_late=False):
 def test_final_ends_give_the_competing_risks_curve_and_its_variance(seed, is_late):
     ends = competing(Random(seed), 60, is_late=is_late)
     curve = sa.survival.cumulative_incidence(ends, conf_type="log-log")
-    lives = ends.select(
-        state=pl.lit("running"), from_s="entry_s", until_s="duration_s", next_state="cause"
-    )
-    found = sa.survival.state_occupancy(lives)
+    found = sa.survival.state_occupancy(ends.select(**AS_LIVES))
     both = curve.join(found, left_on=["cause", "duration_s"], right_on=["state", "duration_s"])
     assert both.height > 10
     for ours, theirs in (("share", "incidence"), ("share_se", "incidence_se")):
@@ -77,9 +76,8 @@ def test_final_ends_give_the_competing_risks_curve_and_its_variance(seed, is_lat
 
 def test_strata_are_apart_and_what_has_no_length_is_refused():
     lives = stretches(("running", 0, 2, "completed"), ("running", 0, 3, "failed"))
-    apart = sa.survival.state_occupancy(
-        lives.with_columns(kind=pl.Series(["a", "b"])), by="kind", at_s=[2.5]
-    )
+    lives = lives.with_columns(kind=pl.Series(["a", "b"]))
+    apart = sa.survival.state_occupancy(lives, by="kind", at_s=[2.5])
     assert apart.filter(kind="a", state="completed")["share"].item() == 1
     assert apart.filter(kind="b", state="running")["share"].item() == 1
     with pytest.raises(ArgumentError, match="1 of 1 do not"):
@@ -198,9 +196,8 @@ def weighted_shares(rows, weights, until):
 def test_the_variance_is_that_of_counting_each_unit_a_little_more(monkeypatch, times):
     lives, seen = lives_of_units(Random(4), 30, 7), []
     told = occupancy.variances_by_unit
-    monkeypatch.setattr(
-        occupancy, "variances_by_unit", lambda *given: seen.append(told(*given)) or seen[0]
-    )
+    keep = lambda *given: seen.append(told(*given)) or seen[0]  # noqa: E731
+    monkeypatch.setattr(occupancy, "variances_by_unit", keep)
     sa.survival.state_occupancy(lives, at_s=times)
     rows, n_lives = lives.rows(), lives["entity_id"].n_unique()
     meant = {}
@@ -221,9 +218,7 @@ def test_the_variance_is_that_of_counting_each_unit_a_little_more(monkeypatch, t
 def test_final_ends_give_the_variance_by_unit_of_the_competing_risks_curve():
     ends = competing(Random(9), 60).with_columns(unit=pl.int_range(60) // 5)
     curve = sa.survival.cumulative_incidence(ends)
-    lives = ends.select(
-        "unit", state=pl.lit("running"), from_s="entry_s", until_s="duration_s", next_state="cause"
-    )
+    lives = ends.select("unit", **AS_LIVES)
     found = sa.survival.state_occupancy(lives)
     both = curve.join(found, left_on=["cause", "duration_s"], right_on=["state", "duration_s"])
     assert both["share_se"].to_list() == pytest.approx(both["incidence_se"].to_list(), abs=1e-12)
@@ -271,9 +266,8 @@ def chain(draw, n, *, times=1.0, is_late=True):
             until = now + draw.expovariate(times * sum(rates.values())) if rates else float("inf")
             then = draw.choices(list(rates), list(rates.values()))[0] if rates else None
             if min(until, stop) > max(now, entry):
-                rows.append(
-                    (state, max(now, entry), min(until, stop), then if until < stop else None)
-                )
+                then_seen = then if until < stop else None
+                rows.append((state, max(now, entry), min(until, stop), then_seen))
             if until >= stop:
                 break
             now, state = until, then

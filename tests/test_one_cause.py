@@ -1,5 +1,6 @@
 """One fault has one cause, whichever system met it; a cell that cannot be recorded says why."""
 
+import itertools
 import json
 import sqlite3
 from contextlib import closing
@@ -15,6 +16,7 @@ from stateanalytics.systems.reading import read_facts
 from stateanalytics.systems.situations import cause_of_error
 from tests import test_claude_code as claude
 from tests import test_codex as codex
+from tests.ao_trees import lifecycle, write_json
 from tests.conftest import SHARED
 from tests.examples import a_few
 from tests.lionagi_stores import session, write_store
@@ -35,36 +37,22 @@ PROVIDER = {
     "429": ("Too Many Requests", "rate_limit", {"x": 429}, 429, "provider_rate_limit"),
     "529": ("API Error: 529 overloaded_error", "server_error", "other", 529, "provider_internal"),
     "overloaded": ("Overloaded", "overloaded", "server_overloaded", 503, "provider_internal"),
-    "overflow": (
-        "prompt is too long: 215000 tokens > 200000 maximum",
-        *("invalid_request", "context_window_exceeded", 400, "context_overflow"),
-    ),
-    "stream cut": (
-        "stream disconnected before completion: Transport error",
-        *("unknown", "other", None, "provider_transport"),
-    ),
-    "quota": (
-        "You exceeded your current quota, please check your plan and billing details.",
-        *("rate_limit", "usage_limit_exceeded", 429, "provider_quota"),
-    ),
-    "credit": (
-        "Your credit balance is too low",
-        *("billing_error", "usage_limit_exceeded", 400, "provider_quota"),
-    ),
+    "overflow": ("prompt is too long: 215000 tokens > 200000 maximum",
+                 "invalid_request", "context_window_exceeded", 400, "context_overflow"),
+    "stream cut": ("stream disconnected before completion: Transport error",
+                   "unknown", "other", None, "provider_transport"),
+    "quota": ("You exceeded your current quota, please check your plan and billing details.",
+              "rate_limit", "usage_limit_exceeded", 429, "provider_quota"),
+    "credit": ("Your credit balance is too low",
+               "billing_error", "usage_limit_exceeded", 400, "provider_quota"),
     "session limit": (LIMIT, "rate_limit", "usage_limit_exceeded", 429, "provider_quota"),
-    "certificate": (
-        "unable to verify the first certificate",
-        *("unknown", "other", None, "provider_transport"),
-    ),
-    "output limit": (
-        "API Error: Claude's response exceeded the 32000 output token maximum.",
-        *("max_output_tokens", "other", None, "truncated_length"),
-    ),
-    "refusal": (
-        "Output blocked by content filtering policy",
-        *("invalid_request", "other", 400, "content_filtered"),
-    ),
-}
+    "certificate": ("unable to verify the first certificate",
+                    "unknown", "other", None, "provider_transport"),
+    "output limit": ("API Error: Claude's response exceeded the 32000 output token maximum.",
+                     "max_output_tokens", "other", None, "truncated_length"),
+    "refusal": ("Output blocked by content filtering policy",
+                "invalid_request", "other", 400, "content_filtered"),
+}  # fmt: skip
 
 
 def codes_of(facts: Facts, entity_type: str = "session") -> list[str]:
@@ -112,11 +100,9 @@ def go_store_of(path, state, words):
         triggers = db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
         for (name,) in triggers:
             db.execute(f"DROP TRIGGER {name}")
-        db.execute(
-            "UPDATE conversation_turns SET state = ?, error_message = ?, completed_at = "
-            "coalesce(completed_at, started_at, requested_at)",
-            [state, words],
-        )
+        ended_at = "coalesce(completed_at, started_at, requested_at)"
+        change = f"state = ?, error_message = ?, completed_at = {ended_at}"
+        db.execute(f"UPDATE conversation_turns SET {change}", [state, words])
         db.commit()
     return read_facts(path / "ao.db", as_of=datetime(2026, 8, 22, 12, tzinfo=UTC))[0]
 
@@ -147,13 +133,9 @@ def test_a_fault_has_one_group_of_causes_in_clusters_of_every_system(tmp_path, f
     of_lionagi = read_facts(tmp_path / "state.db", as_of=as_of)[0]
     for folder in ("claude", "codex", "opencode", "go"):
         (tmp_path / folder).mkdir()
-    all_facts = [
-        of_lionagi,
-        of_claude(tmp_path / "claude", *told, has_tag=True),
-        of_codex(tmp_path / "codex", *told, has_tag=True),
-        of_opencode(tmp_path / "opencode", *told, has_tag=True),
-    ]
-    groups = {group_of_session(facts, cause) for facts in all_facts}
+    readers = {"claude": of_claude, "codex": of_codex, "opencode": of_opencode}
+    others = [read(tmp_path / name, *told, has_tag=True) for name, read in readers.items()]
+    groups = {group_of_session(facts, cause) for facts in (of_lionagi, *others)}
     of_chats = of_agent_orchestrator(tmp_path / "go", *told, has_tag=False)
     clusters = sa.failures.clusters(of_chats).filter(pl.col("entity_types").str.contains("turn"))
     groups |= {*clusters["cause_group"]}
@@ -254,12 +236,7 @@ NOT_RECORDED = {
 }
 """Cells of the table that no store can fill, and why."""
 FAULTS = (*PROVIDER, *OTHER_FAULTS)
-CELLS = [
-    (fault, system)
-    for fault in OTHER_FAULTS
-    for system in SYSTEMS
-    if (fault, system) not in NOT_RECORDED
-]
+CELLS = [cell for cell in itertools.product(OTHER_FAULTS, SYSTEMS) if cell not in NOT_RECORDED]
 OWN_WORDS = {
     ("empty answer", "lionagi"): "no_evidence",
     ("kill", "lionagi"): "process_dead",
@@ -270,10 +247,10 @@ OWN_WORDS = {
 
 
 def test_cells_and_what_is_not_recorded_are_the_whole_table():
-    grid = {(fault, system) for fault in FAULTS for system in SYSTEMS}
+    grid = {*itertools.product(FAULTS, SYSTEMS)}
     assert len(grid) == 19 * 5
     # Every system has a reader of what a provider says, so that these rows have no gap.
-    filled = {*CELLS, *((fault, system) for fault in PROVIDER for system in SYSTEMS)}
+    filled = {*CELLS, *itertools.product(PROVIDER, SYSTEMS)}
     assert filled | {*NOT_RECORDED} == grid
     assert not filled & {*NOT_RECORDED}
     assert all(NOT_RECORDED.values())
@@ -291,10 +268,8 @@ def test_a_fault_has_one_cause_in_every_system_that_records_it(tmp_path, fault, 
     # The group that clusters show is the same, whatever word the system has.
     known = facts.entities.filter(entity_type=entity_type)["reason_message"].drop_nulls()
     codes = [code for code in codes_of(facts, entity_type) if code.endswith(f".{expected}")]
-    words = pl.DataFrame(
-        {"code": codes[:1], "template": [known.first()]},
-        schema={"code": pl.String, "template": pl.String},
-    )
+    texts = dict.fromkeys(("code", "template"), pl.String)
+    words = pl.DataFrame({"code": codes[:1], "template": [known.first()]}, schema=texts)
     assert add_cause_groups(words)["cause_group"].to_list() == [group]
     by_code = words.with_columns(template=pl.lit(None, pl.String))
     assert add_cause_groups(by_code)["cause_group"].to_list() == [group]
@@ -342,15 +317,12 @@ def in_codex(path, fault):
 
 
 def in_opencode(path, fault):
+    denied = "The user has specified a rule which prevents you from using this tool call"
+    declined = "The user rejected permission to use this specific tool call."
     parts = {
         "tool time limit": v1_call(output="(Command timed out after 120000 ms)"),
-        "denied tool": v1_call(
-            status="error",
-            error="The user has specified a rule which prevents you from using this tool call",
-        ),
-        "declined permission": v1_call(
-            status="error", error="The user rejected permission to use this specific tool call."
-        ),
+        "denied tool": v1_call(status="error", error=denied),
+        "declined permission": v1_call(status="error", error=declined),
     }
     if fault in parts:
         answer = v1_message(2, parts=[parts[fault]])
@@ -361,9 +333,8 @@ def in_opencode(path, fault):
         "Ctrl-C": (log_event(3, "execution.interrupted", reason="user"),),
     }
     begin = (log_event(0, "execution.started"), log_step(1, "step.started"))
-    return log_facts(path, *begin, log_step(2, "step.ended", finish="stop"), *ends[fault]), (
-        "execution"
-    )
+    ended = log_step(2, "step.ended", finish="stop")
+    return log_facts(path, *begin, ended, *ends[fault]), "execution"
 
 
 def in_lionagi(path, fault):
@@ -385,26 +356,12 @@ def in_lionagi(path, fault):
 def in_agent_orchestrator(path, fault):
     if fault == "Ctrl-C":
         return go_store_of(path, "interrupted", ""), "turn"
-    project = path / "projects" / "app"
-    record = {
-        "project": "app",
-        "status": "killed",
-        "lifecycle": {
-            "version": 2,
-            "session": {
-                "kind": "worker",
-                "state": "terminated",
-                "reason": "runtime_lost",
-                "startedAt": "2026-05-18T09:00:00.000Z",
-                "terminatedAt": "2026-05-18T09:10:00.000Z",
-                "lastTransitionAt": "2026-05-18T09:10:00.000Z",
-            },
-            "pr": {"state": "none", "reason": "not_created"},
-            "runtime": {"state": "missing", "reason": "tmux_missing"},
-        },
-    }
-    (project / "sessions").mkdir(parents=True)
-    (project / "sessions" / "app-1.json").write_text(json.dumps(record))
+    ended = dict.fromkeys(("terminatedAt", "lastTransitionAt"), "2026-05-18T09:10:00.000Z")
+    ended |= {"startedAt": "2026-05-18T09:00:00.000Z"}
+    life = lifecycle("terminated", "runtime_lost", runtime=("missing", "tmux_missing"), **ended)
+    write_json(
+        path, "app-1", {"project": "app", "status": "killed", "lifecycle": life}, project="app"
+    )
     return read_facts(path, as_of=datetime(2026, 5, 19, tzinfo=UTC))[0], "session"
 
 

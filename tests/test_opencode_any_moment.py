@@ -17,16 +17,7 @@ from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT, SHARED
 from tests.cut_off_opencode import cut_off, instants
 from tests.examples import a_few, some_of
-from tests.opencode_logs import (
-    T0,
-    ending_at,
-    event,
-    facts_of,
-    in_sessions,
-    read_once,
-    step,
-    write,
-)
+from tests.opencode_logs import T0, ending_at, event, facts_of, in_sessions, read_once, step, write
 
 SHIPPED = ROOT / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
 CAPTURES = SHARED / "samples" / "opencode"
@@ -73,10 +64,8 @@ def told(facts: Facts, *, is_judged: bool) -> dict[str, pl.DataFrame]:
         **{name: frame for name, frame in facts.details.items() if name not in records},
     }
     # Which inputs wait is a table of the present; where a copy lies is not of the work.
-    bare = {
-        name: frame.drop("source", "is_stored_pending", strict=False)
-        for name, frame in frames.items()
-    }
+    others = ("source", "is_stored_pending")
+    bare = {name: frame.drop(others, strict=False) for name, frame in frames.items()}
     return {name: frame.sort(pl.all(), nulls_last=True) for name, frame in bare.items()}
 
 
@@ -202,10 +191,9 @@ def test_each_stage_of_a_retried_step_is_seen(past: Facts, states, session: str)
     [own_step] = past.details["opencode_steps"].filter(session_id=session).to_dicts()
     state = states.filter(entity_type="execution", entity_id=run["entity_id"])
     assert state["lifecycle"].to_list() == [stage.lifecycle]
-    assert own_step["state"] == stage.step_state
-    assert run["is_retry_pending"] == stage.is_retry_pending
-    assert run["n_tools_running"] == stage.n_tools_running
-    assert (run["cost_usd"], own_step["cost_usd"]) == (stage.cost_usd, stage.cost_usd)
+    found = own_step["state"], run["is_retry_pending"], run["n_tools_running"], run["cost_usd"]
+    assert found == stage[2:]
+    assert own_step["cost_usd"] == stage.cost_usd
 
 
 def test_what_is_waited_for_was_recorded_then_and_not_later(past: Facts) -> None:
@@ -246,20 +234,16 @@ def test_an_archive_of_a_database_tells_any_moment_too(shared: Path, tmp_path: P
     at = moments_of(facts, database)[600]
     with sa.read(database) as snap:
         snap.archive(tmp_path / "history")
-    kept, past = (
-        told(read_facts(path, as_of=at)[0], is_judged=True)
-        for path in (tmp_path / "history", database)
-    )
+    read = [read_facts(path, as_of=at)[0] for path in (tmp_path / "history", database)]
+    kept, past = (told(facts, is_judged=True) for facts in read)
     assert [name for name in past if not past[name].equals(kept[name])] == []
 
 
 @pytest.mark.slow
 def test_a_session_that_a_stream_told_again_since_is_one_row_less_known(tmp_path: Path) -> None:
     info = {"id": "ses_a", "time": {"created": T0, "updated": T0 + 5000}}
-    updates = [
-        {"type": "session.updated", "properties": {"info": info | {"title": title}}}
-        for title in ("first", "then")
-    ]
+    told_again = [{"info": info | {"title": title}} for title in ("first", "then")]
+    updates = [{"type": "session.updated", "properties": one} for one in told_again]
     facts = facts_of(tmp_path, event(0, "execution.started"), *updates, as_of_ms=T0 + 1000)
     sessions = facts.entities.filter(entity_type="session")
     assert sessions["entity_id"].to_list() == ["ses_a"]

@@ -43,13 +43,7 @@ def outcomes(facts: Facts) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "octets",
-    [
-        pytest.param(HALF.encode(), id="in the middle of a word"),
-        pytest.param('{"text": "é'.encode()[:-1], id="in the middle of a character"),
-    ],
-)
+@pytest.mark.parametrize("octets", [HALF.encode(), '{"text": "é'.encode()[:-1]])
 def test_a_last_line_that_is_being_written_is_no_fault(tmp_path: Path, octets: bytes) -> None:
     log = write(tmp_path / "log.jsonl", GOOD)
     log.write_bytes(log.read_bytes() + octets)
@@ -152,16 +146,12 @@ def a_database_beside_files(folder: Path) -> Path:
     with closing(sqlite3.connect(folder / "opencode.db")) as connection, connection:
         connection.execute("CREATE TABLE session (id text, title text, time_created integer)")
         connection.execute("INSERT INTO session VALUES ('ses_c', 'x', 1795220000000)")
-    connection.close()
     return folder / "opencode.db"
 
 
 BAD = [
-    pytest.param(a_log, "record.not_json", id="a line of a log"),
-    pytest.param(an_export, "record.not_json", id="a cut-off export"),
-    pytest.param(a_storage, "record.not_json", id="a legacy file"),
-    pytest.param(a_database, "cell.not_json", id="a payload in a table"),
-    pytest.param(a_database_beside_files, "record.not_json", id="a file beside a database"),
+    *((make, "record.not_json") for make in (a_log, an_export, a_storage)),
+    *((a_database, "cell.not_json"), (a_database_beside_files, "record.not_json")),
 ]
 
 
@@ -174,9 +164,8 @@ def test_each_kind_of_bad_record_is_named_or_ends_the_load(
     told = found(read_facts(path)[0], code)
     assert (told["severity"], told["n_rows"], told["system"]) == ("warning", 1, "opencode")
     assert told["example"]
-    with pytest.raises(
-        DamagedStoreError, match=r"cannot be read completely.*1 times, first: (?s:.*)Hint: .*skip"
-    ):
+    words = r"cannot be read completely.*1 times, first: (?s:.*)Hint: .*skip"
+    with pytest.raises(DamagedStoreError, match=words):
         read_facts(path, on_error="raise")
 
 
@@ -189,7 +178,6 @@ def broken_cells(tmp_path_factory: pytest.TempPathFactory) -> Facts:
             "INSERT INTO session_message VALUES (?, 'ses_m', 'assistant', ?, 1795220000000, 0, ?)",
             [("msg_1", 0, "{"), ("msg_2", 1, "[]"), ("msg_3", 2, '{"finish": "stop"}')],
         )
-    connection.close()
     return read_facts(path)[0]
 
 
@@ -230,9 +218,8 @@ def test_a_legacy_file_that_vanishes_is_told_from_a_bad_one(tmp_path: Path, monk
     folder = a_storage(tmp_path) / "storage"
     gone = folder / "session" / "p" / "ses_gone.json"
     seen = [*records._json_files(folder), gone]
-    monkeypatch.setattr(
-        records, "_json_files", lambda part: [path for path in seen if part in path.parents]
-    )
+    below = lambda part: [path for path in seen if part in path.parents]  # noqa: E731
+    monkeypatch.setattr(records, "_json_files", below)
     facts = read_facts(tmp_path)[0]
     assert found(facts, "file.vanished")["example"] == "ses_gone.json"
     assert found(facts, "record.not_json")["example"] == "ses_b.json"
@@ -259,17 +246,14 @@ def test_a_file_that_may_not_be_read_hides_no_other(tmp_path: Path, monkeypatch)
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """One log of sessions with clocks that disagree, or with words of other types."""
+    begun = step(1, "step.started", at_ms=T0)
     lives = {
         "minutes": [
-            event(0, "execution.started", at_ms=T0 + 600_000),
-            step(1, "step.started", at_ms=T0),
+            *(event(0, "execution.started", at_ms=T0 + 600_000), begun),
             step(2, "step.ended", finish="stop", at_ms=T0 + 1_000),
             event(3, "execution.succeeded", at_ms=T0 + 700_000),
         ],
-        "milliseconds": [
-            event(0, "execution.started", at_ms=T0 + 900),
-            step(1, "step.started", at_ms=T0),
-        ],
+        "milliseconds": [event(0, "execution.started", at_ms=T0 + 900), begun],
         "words": [
             event(0, "execution.started"),
             step(1, "step.started"),
@@ -282,10 +266,8 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Facts:
 
 def test_clocks_that_disagree_are_said_and_order_stays_that_of_the_numbers(odd: Facts) -> None:
     told = found(odd, "time.backwards")
-    assert (told["entity_id"], told["message"]) == (
-        "minutes",
-        "time runs back 1 times, by up to 600 s",
-    )
+    assert told["entity_id"] == "minutes"
+    assert told["message"] == "time runs back 1 times, by up to 600 s"
     executions = odd.details["opencode_executions"].filter(session_id="minutes")
     assert executions["outcome"].to_list() == ["succeeded"]
 
@@ -304,11 +286,9 @@ def test_words_of_other_types_where_a_word_was_meant_stay_visible(odd: Facts) ->
 
 def test_two_directories_with_one_session_are_two_sessions(tmp_path: Path) -> None:
     a_day_ms = 86_400_000
-    for day, (name, end) in enumerate(
-        (("one", "execution.succeeded"), ("two", "execution.failed"))
-    ):
+    for day, (name, end) in enumerate((("one", "succeeded"), ("two", "failed"))):
         (tmp_path / name).mkdir()
-        events = [*GOOD[:4], event(4, end)]
+        events = [*GOOD[:4], event(4, f"execution.{end}")]
         later = [one | {"created": one["created"] + day * a_day_ms} for one in events]
         write(tmp_path / name / "log.jsonl", later)
     facts = read_facts([tmp_path / "one", tmp_path / "two"])[0]

@@ -31,10 +31,8 @@ SAID = {
     "an error of blanks": (" ", "It failed"),
     "an error without words": (None, "It failed"),
 }
-UNKNOWN = {
-    f"an error of the type {kind!r}": kind
-    for kind in ("provider.tired", "Provider_Auth", "", None, 7)
-}
+KINDS = ("provider.tired", "Provider_Auth", "", None, 7)
+UNKNOWN = {f"an error of the type {kind!r}": kind for kind in KINDS}
 
 
 def _failed(kind: object, message: str | None = "m") -> list[dict]:

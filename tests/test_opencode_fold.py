@@ -17,26 +17,17 @@ from tests.opencode_logs import event, facts_of, in_sessions, ms, read_once, ste
 
 LOGS = {
     "v2_20260717": ("v2_20260717/event_table.jsonl", "v2_20260717/opencode-local.db"),
-    "synthetic": (
-        "synthetic/v2_edge_cases.jsonl",
-        "synthetic/v2_edge_cases_shuffled_dups.jsonl",
-    ),
+    "synthetic": tuple(f"synthetic/v2_edge_cases{end}.jsonl" for end in ("", "_shuffled_dups")),
 }
 READINGS = [(folder, log) for folder, logs in LOGS.items() for log in logs]
 NAMES = {
     "executions": {
-        "started": "started_at",
-        "ended": "ended_at",
-        "reason": "interrupt_reason",
+        **{"started": "started_at", "ended": "ended_at", "reason": "interrupt_reason"},
         "after_unclosed_turn": "is_continuation",
     },
     "steps": {
-        "step_id": "message_id",
-        "attempts": "n_attempts",
-        "retries": "n_retries",
-        "text_chars": "n_text_chars",
-        "cost": "cost_usd",
-        "recovered": "is_recovered",
+        **{"step_id": "message_id", "attempts": "n_attempts", "retries": "n_retries"},
+        **{"text_chars": "n_text_chars", "cost": "cost_usd", "recovered": "is_recovered"},
         "retry_error": "retry_error_type",
     },
     "tools": {"step_id": "message_id"},
@@ -70,11 +61,8 @@ def test_every_expected_row_holds(samples: Path, folder: str, log: str, table: s
     frame = ms(facts.details[f"opencode_{table}"])
     if table == "executions":
         frame = frame.with_columns(late_terminal=pl.col("n_terminals") > 1)
-    if table == "steps":
-        own |= {"retry_at": "retry_at", "retry_attempt": "retry_attempt"}
-    found = {
-        tuple(row[own.get(name, name)] for name in KEYS[table]): row for row in frame.to_dicts()
-    }
+    key = [own.get(name, name) for name in KEYS[table]]
+    found = {tuple(row[name] for name in key): row for row in frame.to_dicts()}
     expected = rows(samples / "expected" / folder / f"{table}.jsonl")
     for row in expected:
         ours = found[tuple(row[name] for name in KEYS[table])]
@@ -89,12 +77,8 @@ def test_shuffled_and_doubled_lines_give_the_same_frames(samples: Path) -> None:
 
 
 def _frames(facts: Facts) -> dict[str, pl.DataFrame]:
-    named = {
-        "entities": facts.entities,
-        "transitions": facts.transitions,
-        "events": facts.events,
-        **facts.details,
-    }
+    named = {name: getattr(facts, name) for name in ("entities", "transitions", "events")}
+    named |= facts.details
     return {name: frame.drop("source") for name, frame in named.items()}
 
 

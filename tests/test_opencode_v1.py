@@ -34,11 +34,7 @@ def session_of(facts):
     return sa.states(facts).filter(entity_type="session").row(0, named=True)
 
 
-SILENCES = [
-    pytest.param(60, "running", id="just asked"),
-    pytest.param(700, "stalled", id="silent for more than ten minutes"),
-    pytest.param(3 * 3600, "process_dead", id="silent for hours"),
-]
+SILENCES = [(60, "running"), (700, "stalled"), (3 * 3600, "process_dead")]
 
 
 @pytest.mark.slow
@@ -68,6 +64,7 @@ def test_a_prompt_behind_open_work_is_no_second_turn(tmp_path):
 
 
 LIMIT = "shell tool terminated command after exceeding timeout 2000 ms. If this command is expected"
+LIMIT_0 = "(Command timed out after 2000 ms)"
 CALLS = {
     "exit 7": (v1_call(metadata={"exit": 7}), "failed", "invocation.failed.exit_nonzero"),
     "exit 0": (v1_call(metadata={"exit": 0}, output="exceeding timeout 5 ms"), "succeeded", ""),
@@ -76,13 +73,11 @@ CALLS = {
         *("timed_out", "invocation.timed_out.own_limit"),
     ),
     "time limit, 0.x": (
-        v1_call(output="a\n\n(Command timed out after 2000 ms)"),
-        *("timed_out", "invocation.timed_out.own_limit"),
+        v1_call(output=f"a\n\n{LIMIT_0}"),
+        "timed_out",
+        "invocation.timed_out.own_limit",
     ),
-    "a command that prints the words": (
-        v1_call("read", output="(Command timed out after 2000 ms)"),
-        *("succeeded", ""),
-    ),
+    "a command that prints the words": (v1_call("read", output=LIMIT_0), "succeeded", ""),
     "Ctrl-C": (
         v1_call(output="a\n\n<bash_metadata>\nUser aborted the command\n</bash_metadata>"),
         *("cancelled", "invocation.cancelled.interrupted"),
@@ -131,12 +126,9 @@ def test_calls_of_later_versions_are_judged_by_the_same_rules(tmp_path):
         "ses_d": life(metadata={"exit": 0, "timeout": False}),
     }
     facts = facts_of(tmp_path, *in_sessions(lives))
-    states = sa.states(facts).filter(entity_type="tool_call").sort("entity_id")
-    assert states["reason_codes"].to_list() == [
-        "invocation.failed.exit_nonzero",
-        "invocation.timed_out.own_limit",
-        None,
-    ]
+    codes = sa.states(facts).filter(entity_type="tool_call").sort("entity_id")["reason_codes"]
+    own_limit = "invocation.timed_out.own_limit"
+    assert codes.to_list() == ["invocation.failed.exit_nonzero", own_limit, None]
 
 
 def test_what_messages_do_not_tell_is_null_and_messages_are_counted(tmp_path):
@@ -245,15 +237,8 @@ def test_the_texts_of_opencode_2_are_those_of_its_events(tmp_path):
         db.execute("CREATE TABLE event_sequence (aggregate_id, seq)")
         db.execute("CREATE TABLE event (id, aggregate_id, seq, created, type, data)")
         rows = [
-            (
-                f"evt_{seq}",
-                of,
-                seq,
-                1_779_840_000_000 + seq,
-                kind,
-                json.dumps({"sessionID": of, **data}),
-            )
-            for seq, (kind, of, data) in enumerate(events)
+            (f"evt_{n}", of, n, 1_779_840_000_000 + n, kind, json.dumps({"sessionID": of, **data}))
+            for n, (kind, of, data) in enumerate(events)
         ]
         db.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)", [*rows, (*rows[0][:5], "{")])
     snap = sa.read(tmp_path / "opencode.db", progress=False)

@@ -200,9 +200,8 @@ def test_on_a_full_disk_the_old_file_stays(tmp_path):
         "try: write_output(sys.argv[1], b'x' * 100_000)\n"
         "except ArgumentError as error: print(error.problem)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(target)], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", script, str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "cannot be written: File too large" in done.stdout
     assert target.read_bytes() == b"last week"
     assert [path.name for path in tmp_path.iterdir()] == ["week.html"]
@@ -256,9 +255,7 @@ def test_a_file_is_what_was_last_written(tmp_path_factory, first, second):
     a_few([(["-o", "x.csv"], True), (["-f", "csv"], False), (["-f", "csv", "-o", "x.txt2"], True),
      (["-f", "csv", "--safe-csv"], True), (["-o", "x.csv", "--raw-csv"], False)], 3),
 )  # fmt: skip
-def test_formulas_are_disarmed_in_files_that_people_open(
-    fleet, options, is_disarmed, capfd, monkeypatch
-):
+def test_formulas_are_disarmed_in_files_for_people(fleet, options, is_disarmed, capfd, monkeypatch):
     monkeypatch.chdir(fleet)
     assert cli.run(["sql", STORE, "SELECT '=1+1' AS a", *options]) == 0
     text = Path(options[options.index("-o") + 1]).read_text() if "-o" in options else ""
@@ -302,18 +299,15 @@ def test_below_a_folder_all_is_found_and_behind_a_link_what_records_may_hold(tmp
     (asked / "circle").symlink_to(asked / "circle")
     found = {path for path, _ in files_below(str(asked), is_strict=False)}
     parts = {Path(path).relative_to(asked).parts for path in found}
-    assert {(len(part), part[0]) for part in parts} == {
-        *((10, "own"), (5, "own")),
-        *((5, "again"), (5, "link")),
-    }
+    places = {(len(part), part[0]) for part in parts}
+    assert places == {(10, "own"), (5, "own"), (5, "again"), (5, "link")}
     with pytest.raises(OSError, match="circle"):
         list(files_below(str(asked), is_strict=True))
 
 
 @pytest.mark.parametrize(("in_notebook", "patience_s"), [(True, 60.0), (True, -1.0), (False, 60.0)])
-def test_a_notebook_shows_no_bar_of_short_work_since_it_would_keep_where_it_was(
-    in_notebook, patience_s, monkeypatch
-):
+def test_a_notebook_shows_no_bar_of_short_work(in_notebook, patience_s, monkeypatch):
+    """It would keep the place where it was."""
     begun = []
     monkeypatch.setattr("rich.console._is_jupyter", lambda: in_notebook)
     monkeypatch.setattr("rich.progress.Progress.start", lambda bar: begun.append(bar.console))

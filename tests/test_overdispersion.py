@@ -44,34 +44,26 @@ def weeks(draw, mean, size, *, times_now=1.0, n_clusters=20):
     return pl.DataFrame(rows, schema=["cluster_id", "week", "at"], orient="row")
 
 
-RUNS = pl.DataFrame(
-    {"at": [MONDAY + timedelta(hours=h) for h in range(-168 * N_BEFORE, 168)]}
-).with_columns(pl.col("at").cast(pl.Datetime("us", "UTC")))
+HOURS = [MONDAY + timedelta(hours=h) for h in range(-168 * N_BEFORE, 168)]
+RUNS = pl.DataFrame({"at": HOURS}).cast(pl.Datetime("us", "UTC"))
 
 
 def statuses(incidents, n_before):
     """What `change` says of these incidents, against so many weeks before."""
-    counts = (
-        incidents.group_by("cluster_id")
-        .agg(
-            n_incidents=(pl.col("week") == 0).sum().cast(pl.Int64),
-            n_incidents_before=pl.col("week").is_between(-n_before, -1).sum().cast(pl.Int64),
-        )
-        .join(dispersions(incidents, RUNS, NOW), on="cluster_id", how="left")
-        .with_columns(
-            n_causes="n_incidents",
-            n_causes_before="n_incidents_before",
-            n_rows="n_incidents",
-            n_quiet_weeks=pl.lit(0, pl.Int64),
-            quiet_chance=pl.lit(1.0),
-            n_runs=pl.lit(168, pl.Int64),
-            n_runs_before=pl.lit(168 * n_before, pl.Int64),
-        )
+    counts = incidents.group_by("cluster_id").agg(
+        n_incidents=(pl.col("week") == 0).sum().cast(pl.Int64),
+        n_incidents_before=pl.col("week").is_between(-n_before, -1).sum().cast(pl.Int64),
     )
-    judged = {
-        name for name in CHANGE.dtypes.names() if name.startswith(("ratio", "rate", "p_", "q_"))
-    }
-    rest = set(CHANGE.dtypes.names()) - set(counts.columns) - judged
+    spread = counts.join(dispersions(incidents, RUNS, NOW), on="cluster_id", how="left")
+    runs = {"n_quiet_weeks": 0, "n_runs": 168, "n_runs_before": 168 * n_before}
+    counts = spread.with_columns(
+        *(pl.lit(n, pl.Int64).alias(name) for name, n in runs.items()),
+        n_causes="n_incidents", n_causes_before="n_incidents_before", n_rows="n_incidents",
+        quiet_chance=pl.lit(1.0),
+    )  # fmt: skip
+    names = CHANGE.dtypes.names()
+    judged = {name for name in names if name.startswith(("ratio", "rate", "p_", "q_"))}
+    rest = set(names) - set(counts.columns) - judged
     whole = counts.with_columns(pl.lit(None).alias(name) for name in rest)
     return dict(_judged(whole, 0.05).select("cluster_id", "status").iter_rows())
 

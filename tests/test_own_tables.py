@@ -137,14 +137,11 @@ def test_duckdb_and_sqlite_hold_the_rows(odd, tmp_path):
         assert connection.sql(query).fetchall() == odd.sql(query).rows() == [(1,)]
         assert connection.sql("SELECT text FROM odd").fetchall()[1] == ("DB_PASS=[secret]",)
         assert connection.sql("SELECT epoch(as_of())").fetchall() == [(odd.as_of.timestamp(),)]
-    with (
-        closing(sqlite3.connect(odd.export(tmp_path / "x.sqlite", tables=names))) as connection,
-        connection,
-    ):
+    file = odd.export(tmp_path / "x.sqlite", tables=names)
+    with closing(sqlite3.connect(file)) as connection:
         rows = connection.execute("SELECT text, listed, day, lasted FROM odd").fetchall()
         assert rows[0] == (FORMULA, '["a","b"]', "2026-05-01", 90.0)
         assert rows[1:] == [("DB_PASS=[secret]", "[]", None, None), (None,) * 4]
-    connection.close()
 
 
 def test_moments_of_other_zones_and_numbers_that_are_none_are_told(snap, tmp_path):
@@ -162,10 +159,9 @@ def test_a_database_with_a_log_beside_it_is_not_replaced(odd, tmp_path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / name).touch()
     place = tmp_path / ("x.duckdb" if "duckdb" in name else "x.sqlite")
-    with pytest.raises(ArgumentError, match="in use or incomplete"):
-        odd.export(place, tables=["odd"])
-    with pytest.raises(ArgumentError, match="in use or incomplete"):
-        odd.export(f"~/{place.name}", tables=["odd"])
+    for written in (place, f"~/{place.name}"):
+        with pytest.raises(ArgumentError, match="in use or incomplete"):
+            odd.export(written, tables=["odd"])
     assert not place.exists()
 
 
@@ -174,10 +170,8 @@ def test_a_sheet_runs_nothing_and_loses_no_row(odd, tmp_path):
     with zipfile.ZipFile(place) as book:
         sheet = book.read("xl/worksheets/sheet1.xml").decode()
         texts = book.read("xl/sharedStrings.xml").decode()
-    assert "<f>" not in sheet
-    assert "<hyperlink" not in sheet
-    assert "=HYPERLINK" in texts
-    assert "hunter2" not in texts
+    assert "<f>" not in sheet and "<hyperlink" not in sheet
+    assert "=HYPERLINK" in texts and "hunter2" not in texts
 
 
 def test_what_is_too_large_or_missing_for_a_sheet_is_said(odd, tmp_path, monkeypatch):
@@ -195,14 +189,14 @@ def test_a_folder_of_parquet_is_new_and_whole(odd, tmp_path):
     assert {file.name for file in place.iterdir()} == {"odd.parquet", "entities.parquet"}
     assert pl.read_parquet(place / "entities.parquet").equals(odd.entities)
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
-    with pytest.raises(ArgumentError, match="a folder that is there already"):
-        odd.export(place)
-    with pytest.raises(ArgumentError, match="cannot be written"):
-        odd.export(tmp_path / "no" / "such.duckdb", tables=["odd"])
-    with pytest.raises(ArgumentError, match="no regular file"):
-        odd.export("/dev/null", tables=["odd"])
-    with pytest.raises(ArgumentError, match="There is no table 'nope'"):
-        odd.export(tmp_path / "x.duckdb", tables=["nope"])
+    for other, tables, words in (
+        (place, None, "a folder that is there already"),
+        (tmp_path / "no" / "such.duckdb", ["odd"], "cannot be written"),
+        ("/dev/null", ["odd"], "no regular file"),
+        (tmp_path / "x.duckdb", ["nope"], "There is no table 'nope'"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            odd.export(other, tables=tables)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import shutil
 from collections import Counter
 from pathlib import Path
 
-import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,6 +27,7 @@ ROLLOUT = json.dumps(
     {"timestamp": "2026-05-01T10:00:00.000Z", "type": "session_meta", "payload": {"id": "t"}}
 )
 RECORD = json.dumps({"worktree": "/w", "branch": "b", "status": "working"})
+UNREAD = '{"a": "' + "b" * 5000 + '"}'
 EVENT = json.dumps({"type": "session.created", "properties": {"sessionID": "ses_1"}})
 STRAYS = {
     "a live process of Claude Code": ("sessions/8640.json", json.dumps(LIVE)),
@@ -80,6 +80,19 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: root / name for name in SHIPPED}
 
 
+def transcripts(home: Path, n: int = 1) -> Path:
+    """A home of Claude Code with so many transcripts."""
+    (home / "projects" / "p").mkdir(parents=True)
+    for number in range(n):
+        (home / "projects" / "p" / f"s{number}.jsonl").write_text(TRANSCRIPT + "\n")
+    return home
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
 def owners(place: Path) -> list[str]:
     with sa.read(place) as snap:
         return snap.sources["system"].unique().to_list()
@@ -118,12 +131,9 @@ def test_one_stray_file_of_another_system_never_changes_the_owner(
 
 @pytest.mark.parametrize("n_live", [1, 30])
 def test_live_processes_of_claude_code_hide_no_transcript(tmp_path, n_live):
-    home = tmp_path / "claude"
-    (home / "projects" / "p").mkdir(parents=True)
-    (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT + "\n")
-    (home / "sessions").mkdir()
-    for pid in range(n_live):
-        (home / "sessions" / f"{pid + 1}.json").write_text(json.dumps(LIVE | {"pid": pid + 1}))
+    home = transcripts(tmp_path / "claude")
+    for pid in range(1, n_live + 1):
+        write(home / "sessions" / f"{pid}.json", json.dumps(LIVE | {"pid": pid}))
     assert owners(home) == ["claude_code"]
 
 
@@ -135,33 +145,26 @@ def test_a_database_of_another_system_does_not_hide_a_home_of_transcripts(homes,
 
 def test_the_runner_up_is_a_finding(homes, tmp_path):
     home = shutil.copytree(homes["claude_code"], tmp_path / "home")
-    (home / "sessions").mkdir()
-    (home / "sessions" / "app-1.json").write_text(RECORD)
+    write(home / "sessions" / "app-1.json", RECORD)
     with sa.read(home) as snap:
-        found = snap.findings.filter(pl.col("code") == "source.other_system")
+        found = snap.findings.filter(code="source.other_system")
     assert found["message"].to_list() == ["files of Agent Orchestrator lie in the same directory"]
 
 
 def test_a_tie_says_how_to_choose(tmp_path):
-    (tmp_path / "projects" / "p").mkdir(parents=True)
-    (tmp_path / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT)
-    (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "app-1.json").write_text(RECORD)
+    write(transcripts(tmp_path) / "sessions" / "app-1.json", RECORD)
     with pytest.raises(SourceError, match=r"as many files of .*\n?Hint: name a part") as caught:
         sa.read(tmp_path)
     assert "app-1.json" in str(caught.value)
-    assert "s.jsonl" in str(caught.value)
+    assert "s0.jsonl" in str(caught.value)
 
 
 @pytest.mark.slow
 def test_most_of_a_directory_unread_is_the_first_line_of_commands_and_reports(tmp_path, capsys):
-    home = tmp_path / "home"
-    (home / "projects" / "p").mkdir(parents=True)
-    (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT + "\n")
-    (home / "others").mkdir()
-    (home / "others" / "x.json").write_text('{"a": "' + "b" * 5000 + '"}')
+    home = transcripts(tmp_path / "home")
+    write(home / "others" / "x.json", UNREAD)
     with sa.read(home) as snap:
-        found = snap.findings.filter(pl.col("code") == "source.mostly_unread")
+        found = snap.findings.filter(code="source.mostly_unread")
         assert found["severity"].to_list() == ["warning"]
         page = sa.report(snap).as_html()
     assert "Data are missing" in page
@@ -174,8 +177,7 @@ def test_most_of_a_directory_unread_is_the_first_line_of_commands_and_reports(tm
 
 def test_caches_and_settings_are_not_missing(homes, tmp_path):
     home = shutil.copytree(homes["claude_code"], tmp_path / "home")
-    (home / "file-history").mkdir()
-    (home / "file-history" / "x.json").write_text("x" * 10_000_000)
+    write(home / "file-history" / "x.json", "x" * 10_000_000)
     with sa.read(home) as snap:
         assert not snap.findings["code"].eq("source.mostly_unread").any()
 
@@ -189,10 +191,7 @@ def test_no_sample_is_mostly_unread(homes):
 
 @pytest.mark.parametrize("n_transcripts", [1, 2])
 def test_a_single_foreign_database_never_hides_transcripts(tmp_path, n_transcripts):
-    (tmp_path / "projects" / "p").mkdir(parents=True)
-    for number in range(n_transcripts):
-        (tmp_path / "projects" / "p" / f"{number}.jsonl").write_text(TRANSCRIPT)
-    shutil.copy(SHIPPED["lionagi"], tmp_path / "state.db")
+    shutil.copy(SHIPPED["lionagi"], transcripts(tmp_path, n_transcripts) / "state.db")
     if n_transcripts == 1:
         with pytest.raises(SourceError, match="name a part of it"):
             sa.read(tmp_path)
@@ -203,18 +202,14 @@ def test_a_single_foreign_database_never_hides_transcripts(tmp_path, n_transcrip
 def test_at_the_usual_place_of_a_system_it_wins_a_tie(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for home in (tmp_path / ".lionagi", tmp_path / ".claude"):
-        (home / "projects" / "p").mkdir(parents=True)
-        (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT)
-        shutil.copy(SHIPPED["lionagi"], home / "state.db")
+        shutil.copy(SHIPPED["lionagi"], transcripts(home) / "state.db")
     assert owners(tmp_path / ".lionagi") == ["lionagi"]
     assert owners(tmp_path / ".claude") == ["claude_code"]
 
 
 def test_archiving_a_place_that_is_mostly_unread_warns_first(tmp_path, capsys):
-    home = tmp_path / "home"
-    (home / "projects" / "p").mkdir(parents=True)
-    (home / "projects" / "p" / "s.jsonl").write_text(TRANSCRIPT + "\n")
-    (home / "x.json").write_text('{"a": "' + "b" * 5000 + '"}')
+    home = transcripts(tmp_path / "home")
+    write(home / "x.json", UNREAD)
     with pytest.raises(SystemExit):
         main(["archive", str(home), "--to", str(tmp_path / "history")])
     assert capsys.readouterr().err.startswith(f"warning: {home}: most of what lies here")
@@ -238,8 +233,7 @@ def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, system
     home = tmp_path_factory.mktemp("home")
     for system in systems:
         shutil.copytree(homes[system], home / USUAL[system])
-    (home / "notes").mkdir()
-    (home / "notes" / "x.jsonl").write_text(TRANSCRIPT)
+    write(home / "notes" / "x.jsonl", TRANSCRIPT)
     places, again = find_places([home, home / "."])
     found = {place.system.name if place.system else "lionagi" for place in places}
     assert found == systems
@@ -250,10 +244,8 @@ def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, system
 def test_a_live_home_of_every_system(homes, tmp_path):
     for system, folder in USUAL.items():
         shutil.copytree(homes[system], tmp_path / folder)
-    (tmp_path / ".claude" / "sessions").mkdir()
     for pid in range(60):
-        record = json.dumps(LIVE | {"pid": pid})
-        (tmp_path / ".claude" / "sessions" / f"{pid}.json").write_text(record)
+        write(tmp_path / ".claude" / "sessions" / f"{pid}.json", json.dumps(LIVE | {"pid": pid}))
     with sa.read(tmp_path) as snap:
         assert set(snap.sources["system"]) == set(USUAL)
         codes = snap.findings["code"]
@@ -261,7 +253,7 @@ def test_a_live_home_of_every_system(homes, tmp_path):
 
 
 def test_one_transcript_among_many_other_files_is_read(tmp_path):
-    (tmp_path / "s.jsonl").write_text(TRANSCRIPT)
+    write(tmp_path / "s.jsonl", TRANSCRIPT)
     for number in range(30):
-        (tmp_path / f"{number}.json").write_text(json.dumps({"number": number}))
+        write(tmp_path / f"{number}.json", json.dumps({"number": number}))
     assert owners(tmp_path) == ["claude_code"]

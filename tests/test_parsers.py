@@ -25,9 +25,8 @@ from tests.examples import examples
 from tests.opencode_logs import event, step
 
 ANY = st.text(st.characters(codec=None, exclude_categories=()), max_size=60)
-NUMBERS = st.one_of(
-    st.integers(), st.floats(), st.sampled_from([10**400, -(10**400), 2**63, float("inf")])
-)
+LARGE = st.sampled_from([10**400, -(10**400), 2**63, float("inf")])
+NUMBERS = st.one_of(st.integers(), st.floats(), LARGE)
 PLAIN = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, ANY),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ANY, inner, max_size=3),
@@ -130,16 +129,9 @@ def test_any_text_becomes_one_that_a_column_can_hold(text):
 
 
 KEYS = "version rule name action code message into_code base idle_after_s limits read_as".split()
-TOML = st.lists(
-    st.one_of(
-        st.tuples(st.sampled_from(KEYS), st.one_of(PLAIN, ANY)).map(
-            lambda pair: f"{pair[0]} = {json.dumps(pair[1], ensure_ascii=True)}"
-        ),
-        st.sampled_from(["[[rule]]", "[limits.x]", "[read_as]", "x = 1979-05-27", "=", "[["]),
-        ANY,
-    ),
-    max_size=6,
-).map("\n".join)
+SET = st.tuples(st.sampled_from(KEYS), st.one_of(PLAIN, ANY).map(json.dumps)).map(" = ".join)
+HEADS = st.sampled_from(["[[rule]]", "[limits.x]", "[read_as]", "x = 1979-05-27", "=", "[["])
+TOML = st.lists(st.one_of(SET, HEADS, ANY), max_size=6).map("\n".join)
 
 
 @examples(200, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -23,13 +23,8 @@ FRESH = {"created_at": ago(minutes=1), "started_at": ago(minutes=1), "updated_at
 
 
 def entity(entity_type="session", raw_status="running", entity_id="a", **columns):
-    return {
-        "entity_type": entity_type,
-        "entity_id": entity_id,
-        "raw_status": raw_status,
-        **FRESH,
-        **columns,
-    }
+    named = {"entity_type": entity_type, "entity_id": entity_id, "raw_status": raw_status}
+    return {**named, **FRESH, **columns}
 
 
 def states_of(given, judged):
@@ -57,10 +52,8 @@ def preview(*entities, judged=None, shows=(), **options):
 
 def closed(*entities, **options):
     """Reaper to (status, reason) of the preview."""
-    found = preview(*entities, **options)
-    return {
-        row[0]: row[1:] for row in found.select("reaper", "target_status", "reason_code").rows()
-    }
+    found = preview(*entities, **options).select("reaper", "target_status", "reason_code")
+    return {row[0]: row[1:] for row in found.rows()}
 
 
 def aged(seconds):
@@ -113,7 +106,6 @@ def test_a_play_at_rest_for_six_hours_is_blocked(status):
         ({"agent": "claude-code"}, ("completed", "run.completed.ok")),
         ({"has_stale_locks": True}, ("failed", "session.zombie.stale_locks")),
     ],
-    ids=["a mirrored transcript", "left locks"],
 )
 def test_what_is_known_of_a_phantom_changes_its_end(columns, end):
     assert closed(entity(**OLD, **columns))["phantom_session"] == end
@@ -121,11 +113,8 @@ def test_what_is_known_of_a_phantom_changes_its_end(columns, end):
 
 def test_a_quiet_session_of_unknown_liveness_is_closed_by_several_rules_that_disagree():
     found = preview(entity(**OLD))
-    assert found.select("reaper", "target_status").rows() == [
-        ("phantom_session", "failed"),
-        ("doctor", "aborted"),
-        ("kill_stale", "cancelled"),
-    ]
+    ends = {"phantom_session": "failed", "doctor": "aborted", "kill_stale": "cancelled"}
+    assert found.select("reaper", "target_status").rows() == list(ends.items())
     assert found["has_dispute"].all()
     assert found["n_reapers"].to_list() == [3, 3, 3]
     assert not found["is_certain"].any()
@@ -140,9 +129,8 @@ def test_a_dead_process_is_certain():
 
 
 def test_a_session_without_a_status_is_closed_as_failed():
-    assert closed(entity(raw_status=None, **OLD)) == {
-        "null_status": ("failed", "run.failed.exception")
-    }
+    failed = {"null_status": ("failed", "run.failed.exception")}
+    assert closed(entity(raw_status=None, **OLD)) == failed
     assert closed(entity(raw_status=None)) == {}
     assert closed(entity(raw_status="", **OLD)) == {}
 
@@ -173,27 +161,19 @@ def test_a_running_play_whose_session_ended_is_swept_by_kill():
     assert "kill_stale_play" not in closed(unlinked)
 
 
+MERGED = {"play": "p", "disk_status": "merged"}
+
+
 @pytest.mark.parametrize(
     ("disk", "expected"),
     [
         ([{"play": None, "has_abort_sentinel": True}], ("aborted", "show.aborted.operator")),
         ([{"play": None, "is_show_passed": True}], ("completed", "show.completed.final_gate")),
-        (
-            [{"play": None}, {"play": "p", "disk_status": "merged"}],
-            ("completed", "show.completed.all_plays_merged"),
-        ),
-        (
-            [
-                {"play": None},
-                {"play": "p", "disk_status": "merged"},
-                {"play": "q", "disk_status": "gated"},
-            ],
-            None,
-        ),
+        ([{"play": None}, MERGED], ("completed", "show.completed.all_plays_merged")),
+        ([{"play": None}, MERGED, {"play": "q", "disk_status": "gated"}], None),
         ([{"play": None}], None),
         ([], None),
     ],
-    ids=["abort file", "verdict", "all merged", "one left", "no plays", "no directory"],
 )
 def test_a_stale_show_ends_as_its_directory_says(disk, expected):
     show = entity("show", "active", name="topic", updated_at=aged(6 * HOUR))

@@ -22,6 +22,7 @@ from tests.size import n_code_lines
 
 HERE = ROOT / "tests" / "plugin"
 PAGE = ROOT / "docs" / "adding_a_system.md"
+SYSTEMS = "lionagi agent_orchestrator opencode claude_code codex pulse"
 QUESTIONS = """
 import json, sys
 import polars as pl
@@ -138,28 +139,22 @@ def test_it_is_at_most_100_lines_of_code():
 
 
 def test_it_is_found_by_its_entry_point_and_reads_what_is_its_own(answers):
-    assert answers["systems"] == (
-        "lionagi agent_orchestrator opencode claude_code codex pulse".split()
-    )
+    assert answers["systems"] == SYSTEMS.split()
     assert answers["of"] == ["pulse"]
     assert answers["findings"] == [["line.not_json", 1]]
 
 
 def test_it_gets_states_also_of_a_bare_frame(answers):
     assert answers["ends"] == [["completed", 48], ["failed", 12], ["running", 2]]
-    assert answers["open"] == [
-        ["lively", "running", "info"],
-        ["silent", "stalled", "critical"],
-    ]
+    assert answers["open"] == [["lively", "running", "info"], ["silent", "stalled", "critical"]]
     assert answers["bare"]
 
 
 def test_it_gets_reasons_failures_and_what_needs_attention(answers):
     assert answers["codes"] == ["run.failed.no_memory"]
     assert answers["known"] == ["Give it more."]
-    assert answers["clusters"] == [
-        ["run.failed.no_memory", "worker <*> was killed at <*>", 12, "pulse"]
-    ]
+    [cluster] = answers["clusters"]
+    assert cluster == ["run.failed.no_memory", "worker <*> was killed at <*>", 12, "pulse"]
     assert answers["attention"] == 13
     assert answers["audit"] == ["audit.open_without_sign_of_life"]
 
@@ -175,11 +170,8 @@ def test_it_gets_durations_limits_and_silences(answers):
 
 
 def test_it_gets_detectors_at_any_instant_and_alarms(answers):
-    assert answers["fired"] == [
-        ["lively", "pulse_hot"],
-        ["silent", "policy"],
-        ["silent", "pulse_quiet"],
-    ]
+    of_silent = [["silent", "policy"], ["silent", "pulse_quiet"]]
+    assert answers["fired"] == [["lively", "pulse_hot"], *of_silent]
     # A heartbeat of five minutes is too slow for it, even while the run goes on.
     assert answers["alarms"] == ["lively", "silent"]
     assert answers["past"] > 20
@@ -271,9 +263,7 @@ LIST = "import stateanalytics.systems as s; print(*(known.name for known in s.al
 def test_a_broken_package_is_a_warning_and_costs_its_own_rows_only(tmp_path, text, problem):
     folder = _installed(tmp_path, "broken_system", text, "broken = broken_system:SYSTEM")
     done = run("-c", LIST, more=(folder,))
-    assert done.stdout.split() == (
-        "lionagi agent_orchestrator opencode claude_code codex pulse".split()
-    )
+    assert done.stdout.split() == SYSTEMS.split()
     assert "RuntimeWarning: The system 'broken' of the package broken_system" in done.stderr
     assert problem in done.stderr
 

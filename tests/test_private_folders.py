@@ -41,26 +41,25 @@ def age(folder: Path, seconds: float = 3600) -> None:
     os.utime(folder, (time.time() - seconds,) * 2)
 
 
-def killed_with_a_copy(store: Path) -> None:
-    """Another process opens a store, and is killed."""
-    script = (
-        "import sys, time\n"
-        "from stateanalytics.io.sqlite import open_store\n"
-        "store = open_store(sys.argv[1]); store.check(); print('open', flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(store)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "open\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+def killed(script: str, *arguments: object) -> None:
+    """Another process prints a line, goes on, and is killed."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(signal.SIGKILL)
+
+
+WITH_A_COPY = """
+import sys, time
+from stateanalytics.io.sqlite import open_store
+store = open_store(sys.argv[1]); store.check(); print('now', flush=True)
+time.sleep(600)
+"""
 
 
 def test_the_copy_of_a_killed_process_goes_with_the_next_load(tmp_path, place):
     store = write_store(tmp_path / "state.db", sessions=[session("a")])
-    killed_with_a_copy(store)
+    killed(WITH_A_COPY, store)
     (left,) = place.iterdir()
     assert (left / "copy.db").exists()
     age(left)
@@ -73,7 +72,7 @@ def test_the_copy_of_a_killed_process_goes_with_the_next_load(tmp_path, place):
 @pytest.mark.slow
 def test_of_many_loads_only_the_first_in_a_while_looks(place, tmp_path, monkeypatch):
     store = write_store(tmp_path / "state.db", sessions=[session("a")])
-    killed_with_a_copy(store)
+    killed(WITH_A_COPY, store)
     (left,) = place.iterdir()
     for since_s, is_there in ((0.0, True), (601.0, False)):
         age(left)
@@ -93,9 +92,8 @@ def test_a_copy_that_is_used_stays(tmp_path, place):
             "from stateanalytics.io.processes import delete_abandoned_folders\n"
             "print(delete_abandoned_folders(Path(sys.argv[1]), young_s=0))\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(place)], capture_output=True, text=True, check=True
-        )
+        command = [sys.executable, "-c", script, str(place)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert done.stdout == "[]\n"
         assert first.copy.exists()
 
@@ -162,15 +160,6 @@ def test_without_the_temporary_folder_nothing_goes_elsewhere(tmp_path, monkeypat
             snap.sql("FROM entities")
 
 
-def killed(script: str, *arguments: object) -> None:
-    """Another process prints a line, goes on, and is killed."""
-    with subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout.readline() == "now\n"
-        process.send_signal(signal.SIGKILL)
-
-
 HALF = "print('now', flush=True); time.sleep(600)\n"
 HALF_A_FOLDER = (
     "import sys, time\n"
@@ -227,20 +216,11 @@ def test_a_folder_whose_maker_was_killed_before_it_was_locked_goes(place):
 def test_an_export_that_was_killed_leaves_nothing_for_good(tmp_path, monkeypatch):
     """Killed at several instants, as the memory killer does."""
     monkeypatch.setattr(processes, "_NEXT_LOOK_S", {})
-    command = [
-        sys.executable,
-        "-m",
-        "stateanalytics",
-        "export",
-        str(ROOT / "data" / "samples" / "state.db"),
-        "-o",
-    ]
+    command = [sys.executable, "-m", "stateanalytics", "export"]
+    command += [str(ROOT / "data" / "samples" / "state.db"), "-o", str(tmp_path / "e.sqlite")]
+    silent = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
     for after_s in (1.5, 3.0):
-        process = subprocess.Popen(
-            [*command, str(tmp_path / "e.sqlite")],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = subprocess.Popen(command, **silent)
         time.sleep(after_s)
         process.kill()
         process.wait()

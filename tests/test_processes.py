@@ -59,31 +59,15 @@ def look_at(folder: Path, **options: object) -> dict:
 @pytest.mark.parametrize(
     ("notes", "expected"),
     [
-        pytest.param(lambda: [note(MINE)], (True, "stalled"), id="it is there, and silent"),
-        pytest.param(lambda: [note(ended())], (False, "process_dead"), id="it is gone"),
-        pytest.param(
-            lambda: [note(MINE, procStart="1")], (False, "process_dead"), id="its id was reused"
-        ),
-        pytest.param(
-            lambda: [note(MINE, procStart="1"), note(MINE)], (True, "stalled"), id="it was resumed"
-        ),
-        pytest.param(
-            lambda: [note(MINE, pidDomain=machine_name())], (True, "stalled"), id="of this machine"
-        ),
-        pytest.param(
-            lambda: [note(ended(), pidDomain="linux:other:pid:[1]")],
-            (None, "stalled"),
-            id="of another machine",
-        ),
-        pytest.param(
-            lambda: [note(MINE, procStart=None)], (None, "stalled"), id="without its start"
-        ),
-        pytest.param(
-            lambda: ["{", "[]", '{"pid": "x"}', '{"pid": true}', json.dumps(note(-1))],
-            (None, "stalled"),
-            id="damaged notes",
-        ),
-        pytest.param(list, (None, "stalled"), id="no note"),
+        (lambda: [note(MINE)], (True, "stalled")),
+        (lambda: [note(ended())], (False, "process_dead")),
+        (lambda: [note(MINE, procStart="1")], (False, "process_dead")),  # its id was reused
+        (lambda: [note(MINE, procStart="1"), note(MINE)], (True, "stalled")),  # it was resumed
+        (lambda: [note(MINE, pidDomain=machine_name())], (True, "stalled")),
+        (lambda: [note(ended(), pidDomain="linux:other:pid:[1]")], (None, "stalled")),
+        (lambda: [note(MINE, procStart=None)], (None, "stalled")),
+        (lambda: ["{", "[]", '{"pid": "x"}', '{"pid": true}', note(-1)], (None, "stalled")),
+        (list, (None, "stalled")),
     ],
 )
 def test_the_process_of_a_session_is_looked_for(tmp_path: Path, notes, expected) -> None:
@@ -107,10 +91,8 @@ def test_the_subagents_of_a_session_run_in_its_process(tmp_path: Path) -> None:
     child.write_text(json.dumps(line) + "\n")
     with sa.read(folder, probe=True, progress=False) as snap:
         rows = sa.states(snap).filter(pl.col("entity_id").str.contains("/a"))
-    assert rows.select("entity_type", "health").rows() == [
-        ("session", "process_dead"),
-        ("turn", "process_dead"),
-    ]
+    health = dict(rows.select("entity_type", "health").rows())
+    assert health == {"session": "process_dead", "turn": "process_dead"}
 
 
 @pytest.mark.slow
@@ -118,10 +100,8 @@ def test_without_the_probe_nothing_is_another(tmp_path: Path) -> None:
     with_notes, without = tmp_path / "a", tmp_path / "b"
     root_with(with_notes, note(MINE))
     root_with(without)
-    frames = [
-        sa.read(each, progress=False).entities.drop("source") for each in (with_notes, without)
-    ]
-    assert_frame_equal(*frames)
+    snaps = [sa.read(each, progress=False) for each in (with_notes, without)]
+    assert_frame_equal(*(snap.entities.drop("source") for snap in snaps))
 
 
 @pytest.mark.slow

@@ -54,11 +54,7 @@ def rows_of(run):
     ("command", "arguments", "words"),
     [
         ("failures", ["--show", "rules"], "needs a file of rules. Hint: --rules"),
-        (
-            "durations",
-            ["--show", "compare", "--by", "none"],
-            "needs a column whose values it compares",
-        ),
+        ("durations", ["--show", "compare", "--by", "none"], "needs a column whose values it"),
         ("failures", ["--cluster", ""], "There is no cluster ''"),
         ("failures", ["--against", STORE], "--against belongs to --show change"),
         ("failures", ["--leave-out-mass"], "--leave-out-mass belongs to --show change"),
@@ -71,15 +67,12 @@ def rows_of(run):
         ("durations", ["--show", "mean"], "mean"),
         ("durations", ["--week", "2026-W21", "--since", "2026-05-18"], "remove one of them"),
         ("durations", ["--show", "candidates", "--candidate", "-5"], "needs a number above 0;"),
-        (
-            "thresholds",
-            ["--false-alarm", "-1"],
-            "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5",
-        ),
+        ("thresholds", ["--false-alarm", "-1"],
+         "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5"),
         ("thresholds", ["--settings", "toml", "-f", "csv"], "--settings chooses its own format"),
         ("thresholds", ["--settings", "toml", "-o", STORE], "which was read"),
     ],
-)
+)  # fmt: skip
 def test_what_makes_no_sense_is_one_line_that_helps(run, command, arguments, words):
     code, out, err = run(command, STORE, *arguments)
     assert (code, out) == (2, "")
@@ -118,9 +111,7 @@ def test_faults_come_first_and_their_clusters_and_rows_are_one_step_away(run, ro
     found = rows_of("failures", "--week", "2026-W21")
     expected = sa.failures.faults(demo, window="2026-W21", nested=True)
     assert [row["fault_id"] for row in found] == expected["fault_id"].to_list()
-    fault = expected.row(
-        by_predicate=pl.col("n_clusters") == expected["n_clusters"].max(), named=True
-    )
+    (fault, *_) = expected.sort("n_clusters", descending=True).to_dicts()
     week, chosen = ("--week", "2026-W21"), ("--cluster", fault["fault_id"][:9])
     clusters = rows_of("failures", *week, "--show", "clusters", *chosen)
     assert [row["cluster_id"] for row in clusters] == fault["cluster_ids"]
@@ -155,9 +146,8 @@ def test_rules_and_another_store_are_read(run, rows_of, tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text("[[rule]]\nname = 'limits'\naction = 'merge'\nmessage = 'rate limit'\n")
     shown = ("--show", "clusters")
-    assert "limits" in {
-        row["template"] for row in rows_of("failures", "--rules", str(path), *shown)
-    }
+    found = rows_of("failures", "--rules", str(path), *shown)
+    assert "limits" in {row["template"] for row in found}
     [applied] = rows_of("failures", "--rules", str(path), "--show", "rules")
     assert applied["n_rows"] > 20
     change = rows_of("failures", "--show", "change", "--against", STORE, "--week", "2026-W21")
@@ -215,11 +205,11 @@ def test_where_no_calls_are_recorded_the_systems_that_record_them_are_named(run,
     ],
 )
 def test_tables_have_the_newest_period_first_and_files_the_oldest(run, tmp_path, command, column):
-    begun = {n: NOW_S - n * 7 * 86_400 for n in range(3)}
-    runs = [
-        session(f"s-{n}", created_at=at, started_at=at, ended_at=at + 60, updated_at=at + 60)
-        for n, at in begun.items()
-    ]
+    runs = []
+    for n in range(3):
+        at = NOW_S - n * 7 * 86_400
+        ended = {"ended_at": at + 60, "updated_at": at + 60}
+        runs.append(session(f"s-{n}", created_at=at, started_at=at, **ended))
     store = write_store(tmp_path / "state.db", sessions=runs)
     whole = (command[0], store, *command[1:], "--as-of", str(NOW_S + 3600))
     code, out, err = run(*whole)
@@ -257,10 +247,8 @@ def test_one_command_lists_what_is_open_and_needs_attention(run, rows_of):
         assert summary[word]["n"] <= len(shown[word])
     assert summary["ended"]["n"] > 10
     assert " --standing ended --week 2026-W21</code> lists all." in page.as_html()
-    assert (
-        "--standing belongs to --show items"
-        in run("attention", STORE, "--show", "states", "--standing", "open")[2]
-    )
+    _, _, err = run("attention", STORE, "--show", "states", "--standing", "open")
+    assert "--standing belongs to --show items" in err
 
 
 def test_tables_of_failures_say_that_an_incident_may_be_in_several_rows(run):
@@ -315,18 +303,17 @@ def test_durations_are_quantiles_with_words(run, rows_of, demo):
     code, out, err = run("durations", STORE, *AS_OF, "-f", "csv")
     found = csv_rows(out)
     assert code == 0
-    expected = sa.survival.quantiles(
-        sa.survival.kaplan_meier(sa.survival.spells(demo), by="kind"), [0.25, 0.5, 0.75, 0.95]
-    )
+    spells = sa.survival.spells(demo)
+    curve = sa.survival.kaplan_meier(spells, by="kind")
+    expected = sa.survival.quantiles(curve, [0.25, 0.5, 0.75, 0.95])
     assert [row["in_words"] for row in found] == expected["in_words"].to_list()
-    n_left_out = sa.survival.spells(demo)["left_out"].count()
+    n_left_out = spells["left_out"].count()
     assert f"{n_left_out} of 390 runs are excluded: see --show left-out" in err
 
 
 def test_durations_by_other_columns_and_shares(run, rows_of):
-    _, out, _ = run(
-        "durations", STORE, *AS_OF, "--by", "agent", "--by", "kind", "--prob", "0.9", "-f", "csv"
-    )
+    by = ("--by", "agent", "--by", "kind")
+    _, out, _ = run("durations", STORE, *AS_OF, *by, "--prob", "0.9", "-f", "csv")
     found = csv_rows(out)
     assert list(found[0])[:3] == ["agent", "kind", "prob"]
     assert {row["prob"] for row in found} == {"0.9"}
@@ -358,18 +345,15 @@ def test_each_answer_has_its_columns(run, show, columns):
 
 @pytest.mark.slow
 def test_candidates_are_those_that_were_asked_for_and_todays(run, rows_of):
-    _, out, _ = run(
-        *("durations", STORE, *AS_OF, "--show", "candidates"),
-        *("--candidate", "1200", "--by", "system", "-f", "json"),
-    )
+    asked = ("--show", "candidates", "--candidate", "1200", "--by", "system")
+    _, out, _ = run("durations", STORE, *AS_OF, *asked, "-f", "json")
     found = json.loads(out)
     assert [row["candidate_s"] for row in found if not row["is_today"]] == [1200.0]
 
 
 def test_a_window_of_the_command_line_is_that_of_the_library(run, rows_of, demo):
-    code, out, _ = run(
-        "durations", STORE, *AS_OF, "--week", "2026-W20", "--show", "spells", "-f", "json"
-    )
+    week = ("--week", "2026-W20", "--show", "spells")
+    code, out, _ = run("durations", STORE, *AS_OF, *week, "-f", "json")
     assert code == 0
     assert len(json.loads(out)) == sa.survival.spells(demo, window="2026-W20").height
 
@@ -384,27 +368,15 @@ def test_tables_show_what_matters(run, rows_of):
 def test_names_from_a_store_cannot_write_to_the_terminal(run, tmp_path):
 
     hostile = "coder\x1b[31m\u202e\x07"
+    names = {"agent_name": hostile, "invocation_kind": hostile}
+    times = {"created_at": NOW_S - 90_000, "ended_at": NOW_S - 86_000}
     sessions = [
-        {
-            "id": f"s{i}",
-            "progression_id": "p",
-            "status": "completed",
-            "agent_name": hostile,
-            "invocation_kind": hostile,
-            "created_at": NOW_S - 90_000,
-            "started_at": NOW_S - 90_000 - 500_000 * (i % 2),
-            "ended_at": NOW_S - 86_000,
-        }
+        session(f"s{i}", started_at=NOW_S - 90_000 - 500_000 * (i % 2), **names, **times)
         for i in range(12)
     ]
     store = write_store(tmp_path / "state.db", sessions=sessions)
-    for arguments in (
-        ("durations", store),
-        ("durations", store, "--show", "change", "--by", "agent"),
-        ("durations", store, "--show", "spells"),
-        ("durations", store, "--show", "candidates"),
-    ):
-        code, out, err = run(*arguments, "--as-of", NOW_S)
+    for shown in ("quantiles", "change --by agent", "spells", "candidates"):
+        code, out, err = run("durations", store, "--show", *shown.split(), "--as-of", NOW_S)
         assert code == 0
         assert "coder" in out
         assert not {"\x1b", "\u202e", "\x07"} & set(out + err)
@@ -446,13 +418,8 @@ def test_costs_are_passed_on(run):
     command = ["thresholds", STORE, "--settings", "json", "--false-alarm", "7", "--deaths", "2"]
     code, out, _ = run(*command, "--lost-run", "8", "--run-hour", "9", "--undetected-hour", "1")
     assert code == 0
-    assert json.loads(out)["costs"] == {
-        "false_alarm": 7.0,
-        "undetected_hour": 1.0,
-        "lost_run": 8.0,
-        "run_hour": 9.0,
-        "deaths_per_100_hours": 2.0,
-    }
+    given = {"false_alarm": 7, "undetected_hour": 1, "lost_run": 8, "run_hour": 9}
+    assert json.loads(out)["costs"] == {**given, "deaths_per_100_hours": 2}
 
 
 def test_a_list_that_needs_no_store_wins(run):

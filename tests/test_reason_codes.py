@@ -86,9 +86,8 @@ def test_every_code_that_other_systems_are_mapped_to_is_registered():
     words = pl.DataFrame({"status": [*LEGACY_MEANINGS, *GO_MEANINGS]})
     both = [words.with_columns(has_pr=pl.lit(has_pr)) for has_pr in (True, False)]
     of_words = [*map(map_legacy_words, both), map_go_words(words)]
-    written = {
-        code for mapped in of_words for row in mapped["reason_codes"] for code in row.split(", ")
-    }
+    rows = [row for mapped in of_words for row in mapped["reason_codes"]]
+    written = {code for row in rows for code in row.split(", ")}
     written |= {meaning.code for meaning in SESSION_MEANINGS.values()}
     axes = itertools.product(*(words_of(name) for name in AXES))
     mapped = map_axes(pl.DataFrame(list(axes), schema=list(AXES), orient="row"))
@@ -99,9 +98,8 @@ def test_every_code_that_other_systems_are_mapped_to_is_registered():
 
 
 def test_codes_of_other_systems_stay_unknown_in_rows_of_lionagi():
-    assert unknown(ended("run.aborted.runtime_lost")) == [
-        ("info", "0", "its reason is 'run.aborted.runtime_lost'")
-    ]
+    words = "its reason is 'run.aborted.runtime_lost'"
+    assert unknown(ended("run.aborted.runtime_lost")) == [("info", "0", words)]
 
 
 def test_every_health_and_delivery_that_can_be_inferred_has_a_code():
@@ -115,19 +113,11 @@ def test_every_health_and_delivery_that_can_be_inferred_has_a_code():
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("legacy.imported", True),
-        ("knowledge.disputed.anything", True),
-        ("run.failed.new_cause_2", True),
-        ("schedule_definition.disabled.manual", True),
-        ("legacy.exported", False),
-        ("run.failed", False),
-        ("run.failed.a.b", False),
-        ("gremlin.failed.x", False),
-        ("run.Failed.x", False),
-        ("run..x", False),
-        ("run.failed.x\n", False),
-        ("", False),
-        (None, False),
+        *((code, True) for code in ("legacy.imported", "knowledge.disputed.anything")),
+        *(("run.failed.new_cause_2", True), ("schedule_definition.disabled.manual", True)),
+        *((code, False) for code in ("legacy.exported", "run.failed", "run.failed.a.b")),
+        *((code, False) for code in ("gremlin.failed.x", "run.Failed.x", "run..x")),
+        *((code, False) for code in ("run.failed.x\n", "", None)),
     ],
 )
 def test_both_namespaces_are_accepted_and_nothing_else(code, expected):
@@ -145,8 +135,7 @@ def test_parents_go_from_wide_to_narrow():
 def test_the_registry_is_a_frame_too():
     frame_of_codes = reason_codes()
     assert frame_of_codes.height == len(REGISTRY)
-    assert frame_of_codes["code"].is_sorted()
-    assert frame_of_codes["code"].is_unique().all()
+    assert frame_of_codes["code"].is_sorted() and frame_of_codes["code"].is_unique().all()
 
 
 def test_the_shipped_table_has_no_code_twice(pytestconfig):
@@ -159,9 +148,8 @@ def test_the_shipped_table_has_no_code_twice(pytestconfig):
 
 @on_every_engine
 def test_every_engine_knows_the_same_facts(engine):
-    rows = pl.DataFrame(
-        {"reason_code": ["run.failed.exception", "legacy.imported", "a.b.c.d", "word", "", None]}
-    )
+    codes = ["run.failed.exception", "legacy.imported", "a.b.c.d", "word", "", None]
+    rows = pl.DataFrame({"reason_code": codes})
     found = engine.back(with_code_facts(engine.of(rows)))
     assert_same_rows(found, with_code_facts(rows))
 

@@ -54,13 +54,15 @@ def first(path):
 
 
 def message(identity, ago_s, content="hello"):
-    return {
-        "id": identity,
-        "created_at": NOW_S - ago_s,
-        "content": content,
-        "role": "user",
-        "lion_class": 2,
-    }
+    told = {"content": content, "role": "user", "lion_class": 2}
+    return {"id": identity, "created_at": NOW_S - ago_s, **told}
+
+
+def wrote(path, *statements):
+    """Somebody writes to a store and is gone again."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        for statement in statements:
+            writer.execute(statement)
 
 
 def read(path):
@@ -114,10 +116,7 @@ ROUNDS = st.lists(st.lists(st.sampled_from(sorted(WRITES)), max_size=3), max_siz
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", a_few(["WAL", "DELETE"]))
-@examples(
-    5,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(rounds=ROUNDS, is_open=st.booleans())
 def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, mode, rounds, is_open):
     path = first(tmp_path_factory.mktemp("store") / "state.db")
@@ -145,15 +144,12 @@ def test_beside_an_open_writer_only_the_log_is_read(tmp_path, monkeypatch, name)
         writer.execute(WRITES["signal"].format(n=2, at=NOW_S))
         snap = read(path)
         copies = []
-        begin = sqlite._PrivateCopy.__init__
-        monkeypatch.setattr(
-            sqlite._PrivateCopy,
-            "__init__",
-            lambda self, folder, request, *more: (
-                copies.append(request),
-                begin(self, folder, request, *more),
-            )[1],
-        )
+
+        def counted(self, folder, request, *more, begin=sqlite._PrivateCopy.__init__):
+            copies.append(request)
+            begin(self, folder, request, *more)
+
+        monkeypatch.setattr(sqlite._PrivateCopy, "__init__", counted)
         for n in (3, 4):
             writer.execute(WRITES[name].format(n=n, at=NOW_S + n))
             later = snap.refresh(progress=False)
@@ -199,9 +195,8 @@ def test_a_text_that_is_written_over_where_it_overflows_is_no_proof(tmp_path):
         writer.execute(WRITES["long"].format(n=9, at=NOW_S))
         with open_store(path) as before:
             before.check()
-            writer.execute(
-                "UPDATE messages SET content = hex(zeroblob(29999)) || 'ab' WHERE id = 'l9'"
-            )
+            other = "hex(zeroblob(29999)) || 'ab'"
+            writer.execute(f"UPDATE messages SET content = {other} WHERE id = 'l9'")
             with open_store(path, earlier=before) as now:
                 assert now.since is None
 
@@ -211,8 +206,7 @@ def test_a_text_that_is_written_over_where_it_overflows_is_no_proof(tmp_path):
 def test_each_way_to_write_is_seen(tmp_path, name):
     path = first(tmp_path / "state.db")
     before = read(path)
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-        writer.execute(WRITES[name].format(n=7, at=NOW_S, far=10**12))
+    wrote(path, WRITES[name].format(n=7, at=NOW_S, far=10**12))
     assert_same(before.refresh(progress=False), read(path))
 
 
@@ -220,9 +214,7 @@ def test_the_snapshot_before_stays_what_it_was(tmp_path):
     path = first(tmp_path / "state.db")
     before = read(path)
     kept = {name: getattr(before, name).clone() for name in FRAMES}
-    with closing(sqlite3.connect(path)) as writer:
-        writer.execute("DELETE FROM messages")
-        writer.commit()
+    wrote(path, "DELETE FROM messages")
     after = before.refresh(progress=False)
     assert after.events.height < before.events.height
     for name, frame in kept.items():
@@ -235,9 +227,7 @@ def test_the_snapshot_before_stays_what_it_was(tmp_path):
 def test_of_a_table_that_grew_only_the_new_rows_are_read(tmp_path, monkeypatch):
     path = first(tmp_path / "state.db")
     before = read(path)
-    with closing(sqlite3.connect(path)) as writer:
-        writer.execute(WRITES["append"].format(n=1, at=NOW_S))
-        writer.commit()
+    wrote(path, WRITES["append"].format(n=1, at=NOW_S))
     asked = {}
 
     def read_table(store, table, columns, *, system="", only=None):
@@ -284,9 +274,7 @@ def test_the_instant_is_chosen_as_before_or_given(tmp_path):
     later = read(path).refresh(as_of="2026-06-01", progress=False)
     assert later.as_of.isoformat() == "2026-06-01T00:00:00+00:00"
     proven = sa.read(path, progress=False)
-    with closing(sqlite3.connect(path)) as writer:
-        writer.execute(WRITES["append"].format(n=1, at=NOW_S + 3600))
-        writer.commit()
+    wrote(path, WRITES["append"].format(n=1, at=NOW_S + 3600))
     assert (proven.refresh(progress=False).as_of - proven.as_of).total_seconds() == 3600
 
 
@@ -329,11 +317,9 @@ def test_what_nobody_wrote_to_is_not_read_again(tmp_path, copied, mode):
 def test_of_several_stores_only_the_one_that_was_written_to_is_read_again(tmp_path, copied):
     for name in ("one.db", "two.db"):
         first(tmp_path / name)
-    with closing(sqlite3.connect(tmp_path / "two.db", isolation_level=None)) as writer:
-        writer.execute("UPDATE sessions SET id = 'z' || id, created_at = created_at + 9")
+    wrote(tmp_path / "two.db", "UPDATE sessions SET id = 'z' || id, created_at = created_at + 9")
     snap = read(str(tmp_path / "*.db"))
-    with closing(sqlite3.connect(tmp_path / "two.db", isolation_level=None)) as writer:
-        writer.execute(WRITES["finish"].format(at=NOW_S).replace("'b'", "'zb'"))
+    wrote(tmp_path / "two.db", WRITES["finish"].format(at=NOW_S).replace("'b'", "'zb'"))
     again = snap.refresh(progress=False)
     assert copied == ["one.db", "two.db", "two.db"]
     assert_same(again, read(str(tmp_path / "*.db")))
@@ -388,12 +374,9 @@ def test_a_writer_who_keeps_the_index_to_himself_is_told_by_time_alone(tmp_path)
 def test_what_a_closed_log_brought_into_the_store_is_told_by_time_alone(tmp_path):
     path = str(first(tmp_path / "state.db"))
     for mode in ("WAL", "DELETE"):
-        with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-            writer.execute(f"PRAGMA journal_mode={mode}")
-            writer.execute(WRITES["finish"].format(at=NOW_S))
+        wrote(path, f"PRAGMA journal_mode={mode}", WRITES["finish"].format(at=NOW_S))
         assert (sqlite_copy.state(path, is_live=False) is None) is (mode == "WAL")
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-        writer.execute("PRAGMA journal_mode=WAL")
+    wrote(path, "PRAGMA journal_mode=WAL")
     os.utime(path, (1, 1))
     assert sqlite_copy.state(path, is_live=False) is not None
 
@@ -451,9 +434,8 @@ def test_a_show_that_comes_to_lie_where_the_store_says_is_read(tmp_path):
 
 def test_locks_that_this_process_holds_survive_a_refresh(tmp_path):
     path = first(tmp_path / "state.db")
-    other = (
-        "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
-    )
+    other = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], timeout=0)"
+    other += "; db.execute('BEGIN IMMEDIATE')"
     command = [sys.executable, "-c", other, str(path)]
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode=WAL")
@@ -527,10 +509,7 @@ def test_what_was_not_read_cannot_be_read_again():
 
 def test_a_table_without_row_numbers_is_read_again(tmp_path):
     path = tmp_path / "a.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID")
-        connection.execute("INSERT INTO t VALUES ('a')")
-        connection.commit()
+    wrote(path, "CREATE TABLE t (id TEXT PRIMARY KEY) WITHOUT ROWID", "INSERT INTO t VALUES ('a')")
     with open_store(path) as store:
         kept = parts.refresh_table(store, "t", {"id": TEXT})
         again = parts.refresh_table(store, "t", {"id": TEXT}, kept)
@@ -551,30 +530,17 @@ def test_a_refresh_beside_lionagi_itself_equals_a_fresh_read(tmp_path):
             snap = None
             for n in range(3):
                 await store.create_progression(f"list-{n}")
-                await store.create_session(
-                    {
-                        "id": f"s{n}",
-                        "name": "agent",
-                        "progression_id": f"list-{n}",
-                        "status": "running",
-                        "created_at": NOW_S + n,
-                        "updated_at": NOW_S + n,
-                        "started_at": NOW_S + n,
-                        "node_metadata": {},
-                    }
-                )
+                moments = dict.fromkeys(("created_at", "updated_at", "started_at"), NOW_S + n)
+                own = {"id": f"s{n}", "name": "agent", "progression_id": f"list-{n}"}
+                known = {"status": "running", "node_metadata": {}}
+                await store.create_session({**own, **known, **moments})
                 await store.insert_session_signal(
                     session_id=f"s{n}", kind="RunStart", ts=NOW_S + n, payload={}
                 )
                 snap = read(path) if snap is None else snap.refresh(progress=False)
                 assert_same(snap, read(path))
-                await store.update_status(
-                    "session",
-                    f"s{n}",
-                    new_status="completed",
-                    reason_code="run.completed.ok",
-                    reason_summary="done",
-                )
+                why = {"reason_code": "run.completed.ok", "reason_summary": "done"}
+                await store.update_status("session", f"s{n}", new_status="completed", **why)
             assert_same(snap.refresh(progress=False), read(path))
 
     asyncio.run(work())

@@ -125,9 +125,8 @@ STEP = st.tuples(st.integers(0, 9), st.integers(1, 10**6))
 def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, system, most, rounds):
     root = sample(system, tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "stateanalytics.io.cache._TICK_NS", 0
-        )  # else nobody is sure of what was written just now
+        # Else nobody is sure of what was written just now.
+        patch.setattr("stateanalytics.io.cache._TICK_NS", 0)
         patch.setattr(folding, "_MOST_ROWS", most)
         patch.setattr(transcripts, "_FEW_ROWS", most // 10)
         snap = read(root)
@@ -179,8 +178,7 @@ def test_pieces_do_not_grow_in_number(tmp_path, monkeypatch):
     for n in range(12):
         append(root, n)
         snap = snap.refresh(progress=False)
-        made = unevaluated(snap.details)["claude_lines"]
-        n_pieces.append(len(made.pieces))
+        n_pieces.append(len(unevaluated(snap.details)["claude_lines"].pieces))
     assert max(n_pieces) <= n_pieces[0] + 2
     assert_frame_equal(snap.entities, read(root).entities)
 

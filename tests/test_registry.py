@@ -59,6 +59,12 @@ def public() -> Iterator[tuple[str, Callable[..., Any]]]:
 FUNCTIONS = dict(public())
 
 
+OF_SPELLS = (
+    *("completion_times", "cumulative_incidence", "implicit_timeouts", "kaplan_meier"),
+    *("never_ending", "slow_thresholds", "timeout_candidates"),
+)
+
+
 class Calls:
     """How each public function is called; by default with a snapshot alone."""
 
@@ -147,15 +153,7 @@ class Calls:
                 yield sa.survival.state_occupancy(snap, BY, at_s=(60.0,)), BY
             case "duration_change":
                 yield sa.survival.duration_change(snap, WINDOW), ()
-            case (
-                "completion_times"
-                | "cumulative_incidence"
-                | "implicit_timeouts"
-                | "kaplan_meier"
-                | "never_ending"
-                | "slow_thresholds"
-                | "timeout_candidates"
-            ):
+            case name_of if name_of in OF_SPELLS:
                 yield FUNCTIONS[name](spells, by=BY), BY
                 yield FUNCTIONS[name](spells, by=()), ()
             case "agreement" | "disagreements" | "intersections":
@@ -207,16 +205,10 @@ def fits(frame: Frame, result: pl.DataFrame, by: tuple[str, ...]) -> bool:
 def calls(demo, tmp_path_factory) -> dict[str, Calls]:
     """The sample, and a snapshot of nothing."""
     frames = ("entities", "transitions", "events", "findings", "sources")
-    nothing = replace(
-        demo,
-        **{name: getattr(demo, name).clear() for name in frames},
-        details={name: frame.clear() for name, frame in demo.details.items()},
-        stores=(),
-    )
-    return {
-        name: Calls(snap, tmp_path_factory.mktemp("calls"))
-        for name, snap in (("sample", demo), ("nothing", nothing))
-    }
+    cleared = {name: getattr(demo, name).clear() for name in frames}
+    details = {name: frame.clear() for name, frame in demo.details.items()}
+    snaps = {"sample": demo, "nothing": replace(demo, **cleared, details=details, stores=())}
+    return {name: Calls(snap, tmp_path_factory.mktemp(name)) for name, snap in snaps.items()}
 
 
 @pytest.mark.slow
@@ -243,9 +235,8 @@ def test_functions_of_single_modules_are_documented(demo):
     assert fits(DOCUMENTED["failure_alarm"], failure_alarm(demo), ())
     nested = sa.failures.clusters(demo, nested=True)
     assert nested.columns == list(DOCUMENTED["failures.clusters"].dtypes)
-    with_evidence = sa.derive_severity(
-        sa.states(demo).select("outcome", "health", "delivery"), with_evidence=True
-    )
+    axes = sa.states(demo).select("outcome", "health", "delivery")
+    with_evidence = sa.derive_severity(axes, with_evidence=True)
     assert set(with_evidence.dtypes[3:-3]) == {pl.Boolean}
 
 
@@ -295,9 +286,7 @@ def test_tables_of_sql_and_of_users_come_before_results(demo):
     assert set(demo.table("tables")["name"]) >= set(demo.table("columns")["frame"])
 
 
-@pytest.mark.parametrize(
-    "name", ["", "nothing", "failures.", "sa.", "failures.nope", "<by>", ".", "é"]
-)
+@pytest.mark.parametrize("name", "|nothing|failures.|sa.|failures.nope|<by>|.|é".split("|"))
 def test_an_unknown_name_is_an_error_that_lists_those_there_are(demo, name):
     with pytest.raises(ArgumentError, match=r"There is no frame .*failures\.clusters"):
         demo.schema(name)

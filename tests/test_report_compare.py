@@ -16,14 +16,9 @@ from tests.frames import AS_OF, WHOSE, ago, facts
 
 def ended(entity_id, raw_status, *, days, **rest):
     """A session of an hour that ended so many days ago."""
-    times = {"created_at": ago(days=days, hours=1), "started_at": ago(days=days, hours=1)}
-    return {
-        "entity_id": entity_id,
-        "raw_status": raw_status,
-        "ended_at": ago(days=days),
-        **times,
-        **rest,
-    }
+    times = dict.fromkeys(("created_at", "started_at"), ago(days=days, hours=1))
+    row = {"entity_id": entity_id, "raw_status": raw_status, "ended_at": ago(days=days)}
+    return {**row, **times, **rest}
 
 
 def some(name, raw_status, n, *, days):
@@ -55,14 +50,9 @@ def test_a_share_names_its_difference_with_an_interval():
 
 @pytest.mark.slow
 def test_a_difference_that_chance_may_make_says_so():
-    found, _ = changes(
-        [
-            *some("a", "completed", 4, days=1),
-            *some("b", "failed", 2, days=1),
-            *some("c", "completed", 3, days=8),
-            *some("d", "failed", 3, days=8),
-        ]
-    )
+    now = [*some("a", "completed", 4, days=1), *some("b", "failed", 2, days=1)]
+    then = [*some("c", "completed", 3, days=8), *some("d", "failed", 3, days=8)]
+    found, _ = changes([*now, *then])
     assert found["completed"]["words"].endswith(", no significant change")
     assert found["completed"]["is_clear"] is False
 
@@ -74,14 +64,12 @@ def test_a_count_names_how_many_more():
     assert found["incidents"]["words"] == "18 fewer than the 32 before, no significant change"
 
 
+BEGAN = ("created_at", "started_at")
+SPOKE = ("updated_at", "last_message_at", "last_activity_at")
 LONG_OPEN = {
-    "entity_id": "o",
-    "raw_status": "running",
-    "created_at": ago(days=9),
-    "started_at": ago(days=9),
-    "updated_at": ago(hours=1),
-    "last_message_at": ago(hours=1),
-    "last_activity_at": ago(hours=1),
+    **{"entity_id": "o", "raw_status": "running"},
+    **dict.fromkeys(BEGAN, ago(days=9)),
+    **dict.fromkeys(SPOKE, ago(hours=1)),
 }
 
 
@@ -94,16 +82,10 @@ def test_open_work_of_an_earlier_window_is_not_guessed():
 @pytest.mark.slow
 def test_open_work_is_compared_as_it_stood_at_the_end_of_each_window():
     """Twenty-nine runs that never stop talking, twenty of them slow: at both ends of weeks."""
+    began = [ago(days=9 if n < 20 else 7, minutes=9) for n in range(29)]
     runs = [
-        {
-            **LONG_OPEN,
-            "entity_id": f"o{n}",
-            "n_messages": 2,
-            "created_at": ago(days=9 if n < 20 else 7, minutes=9),
-            "started_at": ago(days=9 if n < 20 else 7, minutes=9),
-            "raw_status": "running",
-        }
-        for n in range(29)
+        LONG_OPEN | {"entity_id": f"o{n}", "n_messages": 2} | dict.fromkeys(BEGAN, at)
+        for n, at in enumerate(began)
     ]
     begun = [
         {**WHOSE, "entity_id": run["entity_id"], "at": run["started_at"], "status": "running",
@@ -117,10 +99,8 @@ def test_open_work_is_compared_as_it_stood_at_the_end_of_each_window():
         for at in (ago(days=7, minutes=1), ago(hours=1))
     ]  # fmt: skip
     whole = facts([*TWO_WEEKS, *runs], transitions=begun, events=said)
-    weeks = (whole, rewound(whole, ago(days=7)).facts)
-    for week in weeks:
+    for week, slow in ((whole, 29), (rewound(whole, ago(days=7)).facts, 20)):
         summary = report(week, sections=["slow"], compare=None).summary
-        slow = 29 if week is whole else 20
         assert (summary["slow"]["n_open"], summary["slow"]["n_slow_open"]) == (29, slow)
         assert "future" not in summary["headline"]["left_out"]
     numbers = report(whole, sections=["headline"]).summary["headline"]["numbers"]
@@ -133,16 +113,14 @@ def test_open_work_of_weeks_that_are_over_is_compared_as_long_after_their_ends()
     late = timedelta(hours=6)
 
     def one(name, n, day, **rest):
-        began = {"created_at": ago(days=day, hours=8), "started_at": ago(days=day, hours=8)}
+        began = dict.fromkeys(BEGAN, ago(days=day, hours=8))
         return {"entity_id": f"{name} {n} {day}", "n_messages": 0, **began, **rest}
 
     days = range(1, 16)
     ends = {day: {"raw_status": "completed", "ended_at": ago(days=day, hours=3)} for day in days}
     done = [one("done", n, day, **ends[day]) for day in days for n in range(12)]
-    silent = [
-        one("silent", 0, day, raw_status="running", updated_at=ago(days=day, hours=8))
-        for day in days
-    ]
+    began = {day: {"raw_status": "running", "updated_at": ago(days=day, hours=8)} for day in days}
+    silent = [one("silent", 0, day, **began[day]) for day in days]
     runs = [*done, *silent]
     begun = [
         {**WHOSE, "entity_id": run["entity_id"], "at": run["started_at"], "status": "running",
@@ -166,8 +144,7 @@ def test_the_earlier_window_is_as_long_and_right_before():
     _, summary = changes(TWO_WEEKS)
     now, then = summary["window"], summary["compared_with"]
     assert then["until"] == now["since"]
-    assert then["coverage"] is None
-    assert then["is_covered"] is True
+    assert (then["coverage"], then["is_covered"]) == (None, True)
 
 
 @pytest.mark.slow
@@ -188,10 +165,8 @@ def test_nothing_to_compare_leaves_the_numbers_alone(nothing):
 @pytest.mark.slow
 def test_a_window_before_the_first_record_says_so():
     _, summary = changes(some("good", "completed", 3, days=1))
-    assert (
-        summary["compared_with"]["coverage"]
-        == "Nothing was recorded in that window, so no change is given."
-    )
+    words = "Nothing was recorded in that window, so no change is given."
+    assert summary["compared_with"]["coverage"] == words
     page = report(facts(some("good", "completed", 3, days=1)), sections=["headline"]).as_html()
     assert "Nothing was recorded in that window" in page
     assert 'class="change' not in page

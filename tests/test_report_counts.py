@@ -38,7 +38,7 @@ def case(request):
     return Case(request.param)
 
 
-def one_number(counts):
+def one_number(**counts):
     """All places that show a count show one number."""
     assert len(set(counts.values())) == 1, counts
 
@@ -48,28 +48,24 @@ def test_runs(case):
     n_ended, n_open = case.numbers["completed"]["of"], case.numbers["unresolved"]["of"]
     sessions = [row for row in summary["attention"]["by_type"] if row["entity_type"] == "session"]
     one_number(
-        {
-            "headline": runs,
-            "ended and open": n_ended + n_open,
-            "attention": sum(row["n"] for row in sessions),
-            "systems": (summary["systems"]["total"] or {"n": runs})["n"],
-            "each system": sum(one["runs"]["n"] for one in summary["systems"]["systems"]) or runs,
-            "ledger": sum(line.split()[4] != "left_out" for line in summary["ledger"]),
-        }
+        headline=runs,
+        ended_and_open=n_ended + n_open,
+        attention=sum(row["n"] for row in sessions),
+        systems=(summary["systems"]["total"] or {"n": runs})["n"],
+        each_system=sum(one["runs"]["n"] for one in summary["systems"]["systems"]) or runs,
+        ledger=sum(line.split()[4] != "left_out" for line in summary["ledger"]),
     )
 
 
 def test_ended_runs(case):
     summary, ended = case.summary, case.numbers["completed"]["of"]
     one_number(
-        {
-            "completed": ended,
-            "timed out": case.numbers["timed_out"]["of"],
-            "outcomes": sum(one["n"] for one in summary["headline"]["outcomes"]),
-            "over time": sum(row["n"] for row in summary["over_time"]["rows"]),
-            "coverage": summary["provenance"]["coverage"][0]["n"],
-            "systems": (summary["systems"]["total"] or {"n_ended": ended})["n_ended"],
-        }
+        completed=ended,
+        timed_out=case.numbers["timed_out"]["of"],
+        outcomes=sum(one["n"] for one in summary["headline"]["outcomes"]),
+        over_time=sum(row["n"] for row in summary["over_time"]["rows"]),
+        coverage=summary["provenance"]["coverage"][0]["n"],
+        systems=(summary["systems"]["total"] or {"n_ended": ended})["n_ended"],
     )
 
 
@@ -84,39 +80,32 @@ def test_runs_that_ended_well_and_runs_that_timed_out(case):
     n_good = case.numbers["completed"]["n"]
     total = summary["systems"]["total"]
     one_number(
-        {
-            "headline": n_good,
-            "outcomes": sum(by_outcome.get(word, 0) for word in GOOD_ENDS),
-            "over time": sum(over_time.get(word, 0) for word in GOOD_ENDS),
-            "systems": total["ends"]["completed"] if total else n_good,
-        }
+        headline=n_good,
+        outcomes=sum(by_outcome.get(word, 0) for word in GOOD_ENDS),
+        over_time=sum(over_time.get(word, 0) for word in GOOD_ENDS),
+        systems=total["ends"]["completed"] if total else n_good,
     )
     n_late = case.numbers["timed_out"]["n"]
     one_number(
-        {
-            "headline": n_late,
-            "outcomes": by_outcome.get("timed_out", 0),
-            "over time": over_time.get("timed_out", 0),
-            "systems": total["ends"]["timed_out"] if total else n_late,
-        }
+        headline=n_late,
+        outcomes=by_outcome.get("timed_out", 0),
+        over_time=over_time.get("timed_out", 0),
+        systems=total["ends"]["timed_out"] if total else n_late,
     )
 
 
 def test_open_runs_and_those_in_trouble(case):
     summary, n_open = case.summary, case.numbers["unresolved"]["of"]
-    total = summary["systems"]["total"] or {
-        "n_open": n_open, "n_unresolved": case.numbers["unresolved"]["n"]
-    }  # fmt: skip
+    alone = {"n_open": n_open, "n_unresolved": case.numbers["unresolved"]["n"]}
+    total = summary["systems"]["total"] or alone
     one_number(
-        {
-            "headline": n_open,
-            "over time": summary["over_time"]["rows"][-1]["n_open"],
-            "slow": summary["slow"]["n_open"],
-            "detectors": summary["detectors"]["n_open"],
-            "systems": total["n_open"],
-        }
+        headline=n_open,
+        over_time=summary["over_time"]["rows"][-1]["n_open"],
+        slow=summary["slow"]["n_open"],
+        detectors=summary["detectors"]["n_open"],
+        systems=total["n_open"],
     )
-    one_number({"headline": case.numbers["unresolved"]["n"], "systems": total["n_unresolved"]})
+    one_number(headline=case.numbers["unresolved"]["n"], systems=total["n_unresolved"])
     assert set(TROUBLE) == {"critical", "warning"}
 
 
@@ -127,26 +116,20 @@ def test_failed_runs_their_causes_and_incidents(case):
     incidents = {line.split()[6] for line in summary["ledger"]} - {"-"}
     members = sa.failures.members(case.snap, window=case.window).filter(entity_type="session")
     one_number(
-        {
-            "outcomes": sum(by_outcome.get(word, 0) for word in FAILURES)
-            + members.filter(outcome="aborted").height,
-            "over time": sum(row["n_failed"] for row in summary["over_time"]["rows"]),
-            "failures": summary["failures"]["n_runs"],
-        }
+        outcomes=sum(by_outcome.get(word, 0) for word in FAILURES)
+        + members.filter(outcome="aborted").height,
+        over_time=sum(row["n_failed"] for row in summary["over_time"]["rows"]),
+        failures=summary["failures"]["n_runs"],
     )
     one_number(
-        {
-            "headline": summary["headline"]["n_causes"],
-            "failures": summary["failures"]["n_run_causes"],
-            "members": members["cause"].n_unique(),
-        }
+        headline=summary["headline"]["n_causes"],
+        failures=summary["failures"]["n_run_causes"],
+        members=members["cause"].n_unique(),
     )
     one_number(
-        {
-            "headline": case.numbers["incidents"]["n"],
-            "ledger": len(incidents),
-            "members": members.select(pl.coalesce("incident_id", "cause").n_unique()).item(),
-        }
+        headline=case.numbers["incidents"]["n"],
+        ledger=len(incidents),
+        members=members.select(pl.coalesce("incident_id", "cause").n_unique()).item(),
     )
 
 
@@ -156,19 +139,15 @@ def test_causes_of_failed_rows_and_clusters_of_codes(case):
     members = sa.failures.members(case.snap, window=case.window)
     clusters = sa.failures.clusters(case.snap, window=case.window)
     one_number(
-        {
-            "failures": summary["failures"]["n_causes"],
-            "members": members["cause"].n_unique() if members.height else 0,
-        }
+        failures=summary["failures"]["n_causes"],
+        members=members["cause"].n_unique() if members.height else 0,
     )
     codes = summary["failures"]["codes"]
     shown = [None if code["code"] == NO_CODE else code["code"] for code in codes]
     of_codes = pl.DataFrame({"code": shown}, {"code": pl.String})
     one_number(
-        {
-            "codes": sum(code["n_clusters"] for code in codes),
-            "clusters": clusters.join(of_codes, on="code", how="semi", nulls_equal=True).height,
-        }
+        codes=sum(code["n_clusters"] for code in codes),
+        clusters=clusters.join(of_codes, on="code", how="semi", nulls_equal=True).height,
     )
 
 
@@ -180,9 +159,8 @@ def test_a_share_is_of_causes_wherever_it_stands(case):
     for cluster in summary["failures"]["clusters"]:
         assert cluster["share"] == pytest.approx(cluster["n_causes"] / n_causes)
     codes = sa.failures.codes(case.snap, window=case.window)
-    known = dict(
-        codes.filter(pl.col("depth") == pl.col("depth").max()).select("code", "share").rows()
-    )
+    deepest = codes.filter(pl.col("depth") == pl.col("depth").max())
+    known = dict(deepest.select("code", "share").rows())
     for code in summary["failures"]["codes"]:
         if code["code"] in known:
             assert known[code["code"]] == pytest.approx(code["share"])
@@ -191,13 +169,11 @@ def test_a_share_is_of_causes_wherever_it_stands(case):
 @pytest.mark.slow
 def test_incidents(case):
     incidents = sa.failures.incidents(case.snap, window=case.window)
-    one_number({"report": case.summary["failures"]["together"]["n"], "incidents": incidents.height})
+    one_number(report=case.summary["failures"]["together"]["n"], incidents=incidents.height)
     members = sa.failures.members(case.snap, window=case.window)
     one_number(
-        {
-            "report": case.summary["failures"]["n_incidents"],
-            "members": members.select(pl.coalesce("incident_id", "cause").n_unique()).item(),
-        }
+        report=case.summary["failures"]["n_incidents"],
+        members=members.select(pl.coalesce("incident_id", "cause").n_unique()).item(),
     )
 
 
@@ -207,11 +183,9 @@ def test_what_is_left_out(case):
     n_ledger = sum(line.split()[4] == "left_out" for line in summary["ledger"])
     total = summary["systems"]["total"]
     one_number(
-        {
-            "provenance": sum(left_out.values()),
-            "ledger": n_ledger,
-            "systems": total["n_left_out"] if total else n_ledger,
-        }
+        provenance=sum(left_out.values()),
+        ledger=n_ledger,
+        systems=total["n_left_out"] if total else n_ledger,
     )
 
 

@@ -16,12 +16,10 @@ from tests.frames import ago, facts
 
 
 def running(entity_id, *, hours, silent_s):
-    return {
-        "entity_id": entity_id, "raw_status": "running", "n_messages": 3, "kind": "flow",
-        "created_at": ago(hours=hours), "started_at": ago(hours=hours),
-        "last_message_at": ago(seconds=silent_s), "last_activity_at": ago(seconds=silent_s),
-        "updated_at": ago(seconds=silent_s),
-    }  # fmt: skip
+    row = {"entity_id": entity_id, "raw_status": "running", "n_messages": 3, "kind": "flow"}
+    began = dict.fromkeys(("created_at", "started_at"), ago(hours=hours))
+    spoke = ("last_message_at", "last_activity_at", "updated_at")
+    return {**row, **began, **dict.fromkeys(spoke, ago(seconds=silent_s))}
 
 
 DASHBOARD = "lionagi@0.26.1"
@@ -37,10 +35,8 @@ def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
     """lionagi #1162: "Stale: 0" beside "1 stuck >60m"."""
     found, made = section([running("long", hours=9, silent_s=40)], DASHBOARD)
     assert "1 stuck and 0 stale" in found["finding"]
-    assert (
-        "stuck (dashboard, 0.26.1) counts 9 h since start, stale (dashboard, 0.26.1) counts 40 s"
-        in found["finding"]
-    )
+    stuck = "stuck (dashboard, 0.26.1) counts 9 h since start, "
+    assert f"{stuck}stale (dashboard, 0.26.1) counts 40 s" in found["finding"]
     assert found["causes"][0]["cause"] == "construct"
     assert found["finding"].split(":")[0] in made.as_html()
 
@@ -59,9 +55,8 @@ def test_the_report_asks_the_current_rules_unless_others_are_named():
     assert two["n_detectors"] == 2
     assert few["n_detectors"] < every["n_detectors"] / 2
     assert few["n_causes"] < every["n_causes"] / 5
-    assert {row["detector"] for row in few["said"]} <= {
-        rule.name for rule in chosen_detectors() if rule.question in TROUBLE
-    }
+    current = {rule.name for rule in chosen_detectors() if rule.question in TROUBLE}
+    assert {row["detector"] for row in few["said"]} <= current
 
 
 @pytest.mark.slow
@@ -88,10 +83,8 @@ def test_the_command_report_asks_the_detectors_that_are_named(tmp_path):
 
 @pytest.mark.slow
 def test_a_matrix_is_made_only_where_there_is_something_to_see():
-    few, many = (
-        section([running(f"r{n}", hours=9, silent_s=40) for n in range(n_open)], "all")[0]["pairs"]
-        for n_open in (FEWEST_DRAWN - 1, FEWEST_DRAWN)
-    )
+    rows = [running(f"r{n}", hours=9, silent_s=40) for n in range(FEWEST_DRAWN)]
+    few, many = (section(some, "all")[0]["pairs"] for some in (rows[1:], rows))
     assert few == [] != many
 
 
@@ -106,9 +99,8 @@ def test_without_open_runs_there_is_nothing_to_contradict():
 def test_the_words_say_what_each_detector_looked_at():
     found, _ = section([running("long", hours=9, silent_s=40)], DASHBOARD)
     by_name = {row["detector"]: row for row in found["said"]}
-    assert by_name["dashboard_stuck_60m"]["n_flagged"] == 1
-    assert by_name["dashboard_stuck_60m"]["n_covered"] == 1
-    assert by_name["dashboard_stuck_60m"]["known_as"] == "B2"
+    stuck = by_name["dashboard_stuck_60m"]
+    assert (stuck["n_flagged"], stuck["n_covered"], stuck["known_as"]) == (1, 1, "B2")
 
 
 @pytest.mark.parametrize(

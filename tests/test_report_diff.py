@@ -32,11 +32,10 @@ def entity(identity, status="completed", *, hours_ago=5.0, **columns):
     }  # fmt: skip
 
 
-def made(
-    entities, *, sources=("state.db",), as_of=AS_OF, window=WINDOW, sections=COMPARED, **options
-):
+def made(entities, *, sources=("state.db",), as_of=AS_OF, **options):
     whole = facts(entities, as_of=as_of, sources=[{"source": name} for name in sources])
-    return report(whole, window=window, sections=sections, shown=False, **options)
+    asked = {"window": WINDOW, "sections": COMPARED, "shown": False, **options}
+    return report(whole, **asked)
 
 
 def steps(last, this, number="runs"):
@@ -57,10 +56,8 @@ def test_two_weeks_differ_by_what_their_runs_came_to():
     last, this = made(rows, window=before), made(rows, window=week)
     assert steps(last, this) == {"runs that completed": -1, "runs that failed": 3}
     share = sa.diff(last, this).filter(number="completed")
-    assert share.select("cause", "before", "after").rows()[:2] == [
-        ("runs that completed", 1.0, 1.0),
-        ("runs that failed", 1.0, 0.25),
-    ]
+    moved = share.select("cause", "before", "after").rows()[:2]
+    assert moved == [("runs that completed", 1.0, 1.0), ("runs that failed", 1.0, 0.25)]
     assert share["change"].sum() == -0.75
 
 
@@ -121,12 +118,9 @@ def test_work_that_has_ended_closes_a_censoring():
 @pytest.mark.slow
 def test_another_input_is_told_by_its_name_and_its_runs():
     other = entity("o", source="other.db")
-    assert steps(old(), made([*OLD, other], sources=("state.db", "other.db"))) == {
-        "another input": 1
-    }
-    assert steps(made([*OLD, other], sources=("state.db", "other.db")), old()) == {
-        "another input": -1
-    }
+    both = made([*OLD, other], sources=("state.db", "other.db"))
+    assert steps(old(), both) == {"another input": 1}
+    assert steps(both, old()) == {"another input": -1}
     moved = [{**row, "source": "/elsewhere/state.db"} for row in [*OLD, entity("l")]]
     assert steps(old(), made(moved, sources=("/elsewhere/state.db",))) == {"late rows": 1}
 
@@ -185,11 +179,9 @@ runs = st.dictionaries(
 @given(first=runs, second=runs, hours=st.sampled_from([0, 40]), other=st.booleans())
 def test_steps_always_add_up_and_leave_nothing_over(first, second, hours, other):
     last = made([entity(name, one, hours_ago=at) for name, (one, at) in first.items()])
-    this = made(
-        [entity(name, one, hours_ago=at) for name, (one, at) in second.items()],
-        as_of=AS_OF + timedelta(hours=hours),
-        policy=sa.Policy.operator() if other else None,
-    )
+    rows = [entity(name, one, hours_ago=at) for name, (one, at) in second.items()]
+    policy = sa.Policy.operator() if other else None
+    this = made(rows, as_of=AS_OF + timedelta(hours=hours), policy=policy)
     found = sa.diff(last, this)
     for place, name in enumerate(("runs", "completed", "timed_out", "unresolved", "incidents")):
         rows = found.filter(number=name)
@@ -199,8 +191,7 @@ def test_steps_always_add_up_and_leave_nothing_over(first, second, hours, other)
         assert rows["n_before"].to_list()[1:] == rows["n_after"].to_list()[:-1]
         unexplained = rows.row(-1, named=True)
         assert unexplained["cause"] == "unexplained"
-        assert unexplained["n_before"] == unexplained["n_after"]
-        assert unexplained["of_before"] == unexplained["of_after"]
+        assert all(unexplained[f"{n}_before"] == unexplained[f"{n}_after"] for n in ("n", "of"))
     assert found["cause"].is_in(module.CAUSES).all()
 
 
@@ -220,11 +211,8 @@ def test_the_order_of_rows_does_not_matter():
 
 @pytest.mark.slow
 def test_the_command_compares_two_files(tmp_path, capsys):
-    store, last, this = (
-        ROOT / "data/samples/state.db",
-        tmp_path / "last.json",
-        tmp_path / "this.json",
-    )
+    store = ROOT / "data/samples/state.db"
+    last, this = tmp_path / "last.json", tmp_path / "this.json"
     for path, as_of in ((last, "2026-05-22T12:00:00Z"), (this, "2026-05-25T06:00:00Z")):
         assert run(["report", str(store), "--week", "2026-W21", "--as-of", as_of,
                     "--sections", ",".join(COMPARED), "-o", str(path)]) == 0  # fmt: skip
@@ -241,13 +229,11 @@ def test_the_command_compares_two_files(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        pytest.param(7, ArgumentError, "diff needs two reports; last is 7", id="no report"),
-        pytest.param({}, ArgumentError, "diff needs two reports", id="another dict"),
-        pytest.param({"headline": {}}, ArgumentError, "has no ledger", id="an older version"),
-        pytest.param({"headline": {}, "ledger": []}, ArgumentError, "lacks", id="half a report"),
-        pytest.param(
-            "nowhere.json", SourceNotFoundError, "cannot be read: No such file", id="no file"
-        ),
+        (7, ArgumentError, "diff needs two reports; last is 7"),
+        ({}, ArgumentError, "diff needs two reports"),
+        ({"headline": {}}, ArgumentError, "has no ledger"),
+        ({"headline": {}, "ledger": []}, ArgumentError, "lacks"),
+        ("nowhere.json", SourceNotFoundError, "cannot be read: No such file"),
     ],
 )
 def test_what_is_no_report_is_refused(given, error, words):

@@ -45,10 +45,9 @@ def null_weeks(draw, n_weeks, *, per_week=12, size=8, icc=0.3):
 
 def claims(summary):
     """What a report says has changed."""
-    said = []
-    for number in summary["headline"]["numbers"]:
-        if (number.get("change") or {}).get("is_clear"):
-            said.append(("change", number["name"]))
+    numbers = summary["headline"]["numbers"]
+    clear = [one for one in numbers if (one.get("change") or {}).get("is_clear")]
+    said = [("change", one["name"]) for one in clear]
     if " growing" in summary["failures"]["finding"]:
         said.append(("growing", ""))
     return said
@@ -57,9 +56,8 @@ def claims(summary):
 def said_of(draw, n_weeks):
     given = null_weeks(draw, n_weeks)
     window = (AS_OF - timedelta(days=7), AS_OF)
-    return claims(
-        report(given, window=window, compare="previous", sections=["headline", "failures"]).summary
-    )
+    asked = {"compare": "previous", "sections": ["headline", "failures"]}
+    return claims(report(given, window=window, **asked).summary)
 
 
 def rare_failures(draw, n_weeks, *, longest=0.0, n_now=0):

@@ -66,16 +66,12 @@ def store_at(path, script, hours):
             for (at, status), previous in zip(seen, before, strict=False)
         ]  # fmt: skip
         said = {f"{name}-{place}": moment_s(at) for place, at in enumerate(spoke)}
-        messages += [
-            {"id": one, "created_at": at_s, "content": "{}", "role": "assistant"}
-            for one, at_s in said.items()
-        ]
+        text = {"content": "{}", "role": "assistant"}
+        messages += [{"id": one, "created_at": at_s, **text} for one, at_s in said.items()]
         lists.append(listing(f"list-{name}", list(said)))
     path.unlink(missing_ok=True)
-    return write_store(
-        path, sessions=sessions, status_transitions=transitions, messages=messages,
-        progressions=lists,
-    )  # fmt: skip
+    told = {"status_transitions": transitions, "messages": messages, "progressions": lists}
+    return write_store(path, sessions=sessions, **told)
 
 
 def read_at(path, script, hours):
@@ -83,18 +79,17 @@ def read_at(path, script, hours):
     return sa.read(store_at(path, script, hours), as_of=at, progress=False)
 
 
+COMMANDS = ("runs", "actions")
+
+
 def without_provenance(summary):
-    told = {
-        name: part
-        for name, part in summary.items()
-        # The data section says what was read and found, such as what is left out by now; some
-        # detectors read when a row was written, which nobody recorded of those written since.
-        if name not in ("provenance", "losses", "detectors")
-    }
+    # The data section says what was read and found, such as what is left out by now; some
+    # detectors read when a row was written, which nobody recorded of those written since.
+    others = ("provenance", "losses", "detectors")
+    told = {name: part for name, part in summary.items() if name not in others}
     # Commands name what was read.
-    return told | {
-        name: [{**row, "command": None} for row in told[name]] for name in ("runs", "actions")
-    }
+    commands = {name: [row | {"command": None} for row in told[name]] for name in COMMANDS}
+    return told | commands
 
 
 BUSY = {
@@ -136,9 +131,8 @@ def test_no_count_of_messages_falls_below_zero(tmp_path):
 def test_what_came_later_is_named_and_explains_every_difference(tmp_path):
     path = tmp_path / "state.db"
     kept = report(read_at(path, BUSY, WEEK_H), window=WEEKS[0], sections=BRIEF, shown=False)
-    now = report(
-        read_at(path, BUSY, 3 * WEEK_H), window=WEEKS[0], sections=BRIEF, shown=False
-    )  # fmt: skip
+    now = read_at(path, BUSY, 3 * WEEK_H)
+    now = report(now, window=WEEKS[0], sections=BRIEF, shown=False)
     late = now.summary["late"]
     told = {(row["entity_id"], row["cause"], row["then"], row["now"]) for row in late["rows"]}
     assert told == {
@@ -147,9 +141,8 @@ def test_what_came_later_is_named_and_explains_every_difference(tmp_path):
         ("resumed", "changed rows", "failed", "later"),
         ("late", "late rows", None, "open"),
     }
-    assert {kind["cause"]: kind["n"] for kind in late["kinds"]} == {
-        "late rows": 1, "closed censoring": 2, "changed rows": 1,
-    }  # fmt: skip
+    kinds = {kind["cause"]: kind["n"] for kind in late["kinds"]}
+    assert kinds == {"late rows": 1, "closed censoring": 2, "changed rows": 1}
     by_name = {number["name"]: number for number in late["numbers"]}
     assert by_name["runs"] == {"name": "runs", "then": [5, None], "now": [3, None]}
     assert "At 2026-05-11 00:00 UTC" in late["finding"]
@@ -199,18 +192,14 @@ def test_a_failure_that_somebody_dated_back_is_a_new_failure_of_the_week(tmp_pat
     assert step["runs"].to_list() == [["dead"]]
 
 
+STEP = st.tuples(st.integers(1, 250), st.sampled_from(sorted(CODES)))
+STEPS = st.lists(STEP, max_size=3)
 RUNS = st.dictionaries(
     st.sampled_from("abcdef"),
-    st.tuples(
-        st.integers(0, 3 * WEEK_H - 1),
-        st.sampled_from([0, 0, 0, 5, 200]),
-        st.lists(
-            st.tuples(st.integers(1, 250), st.sampled_from(sorted(CODES))), max_size=3
-        ),
-    ),
+    st.tuples(st.integers(0, 3 * WEEK_H - 1), st.sampled_from([0, 0, 0, 5, 200]), STEPS),
     min_size=1,
     max_size=5,
-)  # fmt: skip
+)
 
 
 def as_script(runs):
@@ -268,9 +257,8 @@ def test_nothing_is_left_unexplained_whatever_happened(tmp_path, runs, week):
 def test_the_week_in_a_frame_is_the_report_as_it_was_known(demo):
     weeks = demo.weeks(2)
     for week, known_at in weeks.select("week", "known_at").unique().rows():
-        said = sa.report(
-            demo, window=week, as_known_at=known_at, compare=None, sections=[], shown=False
-        )
+        asked = {"compare": None, "sections": [], "shown": False}
+        said = sa.report(demo, window=week, as_known_at=known_at, **asked)
         for number in said.summary["headline"]["numbers"]:
             row = weeks.filter(week=week, measure=number["name"]).row(0, named=True)
             assert (row["n"], row["n_of"]) == (number["n"], number["of"])
@@ -317,9 +305,8 @@ def test_the_command_reports_what_was_known_and_diff_names_the_rest(tmp_path, re
     capsys.readouterr()
     assert run(["report", str(now), "--against", str(then), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    (ended,) = [
-        row for row in told if (row["number"], row["cause"]) == ("runs", "closed censoring")
-    ]
+    causes = {(row["number"], row["cause"]): row for row in told}
+    ended = causes["runs", "closed censoring"]
     assert ended["runs"] == [json.loads(now.read_text())["late"]["rows"][0]["entity_id"]]
     assert run([*week, "--as-known-at", "soon", "-o", str(now)]) == 2
     assert "as_known_at needs a moment" in capsys.readouterr().err

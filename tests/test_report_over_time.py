@@ -38,8 +38,7 @@ DAYS = [
 @pytest.mark.slow
 def test_every_end_stands_in_its_day_and_the_days_add_up():
     found = over_time(DAYS)
-    assert found["step"] == "day"
-    assert found["endings"] == ["completed", "failed"]
+    assert (found["step"], found["endings"]) == ("day", ["completed", "failed"])
     assert sum(row["n"] for row in found["rows"]) == 9
     by_day = {row["from"][:10]: row["counts"] for row in found["rows"]}
     assert by_day[f"{ago(days=1):%Y-%m-%d}"] == [5, 0]
@@ -48,8 +47,7 @@ def test_every_end_stands_in_its_day_and_the_days_add_up():
 
 def test_a_day_without_ends_is_a_row_of_zeros():
     quiet = [row for row in over_time(DAYS)["rows"] if not row["n"]]
-    assert quiet
-    assert all(row["counts"] == [0, 0] for row in quiet)
+    assert quiet and all(row["counts"] == [0, 0] for row in quiet)
 
 
 @pytest.mark.slow
@@ -104,10 +102,8 @@ def test_order_of_rows_does_not_matter():
 
 def test_slow_is_not_silent():
     found = slow([running("chatty", hours=9, silent_s=120), running("young", hours=0.5)])
-    assert found["finding"].startswith(
-        "1 of 2 open runs has run longer than 1 h, the longest for 9 h, "
-        "with its last activity 2 min ago"
-    )
+    longest = "1 of 2 open runs has run longer than 1 h, the longest for 9 h, "
+    assert found["finding"].startswith(f"{longest}with its last activity 2 min ago")
     assert [row["entity_id"] for row in found["open"]] == ["chatty", "young"]
     assert found["open"][0]["silent"] == "2 min"
 
@@ -125,10 +121,8 @@ def test_ended_slow_runs_say_how_many_completed_all_the_same():
 
 
 def test_an_end_that_an_observer_wrote_is_no_duration():
-    found = slow(
-        [ended("swept", "failed", days=1, end_written_by="observer") | {"started_at": ago(days=4)}]
-    )
-    assert found["n_ended"] == 0
+    swept = ended("swept", "failed", days=1, end_written_by="observer")
+    assert slow([swept | {"started_at": ago(days=4)}])["n_ended"] == 0
 
 
 def test_a_snapshot_without_rows_has_both_sections():
@@ -141,11 +135,9 @@ def test_what_chance_does_on_the_worst_step_does_not_depend_on_the_order_of_the_
     worst, usual, high = (30, 100), [(10, 100)] * 8, [(n, 100) for n in range(20, 26)]
     said = set()
     for counts in ([*usual, *high, worst], [*high, *usual, worst], [worst, *high, *usual]):
-        rows = [
-            {"from_at": AS_OF + timedelta(days=day), "n_failed": n_failed, "n": n}
-            for day, (n_failed, n) in enumerate(counts)
-        ]
-        steps, place = pl.DataFrame(rows), counts.index(worst)
+        steps = pl.DataFrame(counts, ["n_failed", "n"], orient="row")
+        days = [AS_OF + timedelta(days=day) for day in range(len(counts))]
+        steps, place = steps.with_columns(from_at=pl.Series(days)), counts.index(worst)
         said.add(_chance_of_worst(steps, steps.row(place, named=True)))
     assert len(said) == 1
     assert " (up to" in said.pop()

@@ -113,14 +113,9 @@ def page(made):
 
 
 SOURCES = [{"source": "/home/ann/state.db", "system": "lionagi", "size_bytes": 4096}]
+NO_JSON = {"code": "cell.not_json", "severity": "error", "message": "no JSON", "action": "null"}
 FINDINGS = [
-    {
-        "code": "cell.not_json",
-        "severity": "error",
-        "n_rows": 3,
-        "message": "no JSON",
-        "action": "null",
-    },
+    {**NO_JSON, "n_rows": 3},
     {"code": "status.unknown", "severity": "info", "n_rows": 1, "message": "a word"},
 ]
 
@@ -139,14 +134,10 @@ def hostile_facts(text):
         run("f", "failed", entity_type=storable, **said),
     ]
     names = dict.fromkeys(("source", "system", "format", "fingerprint"), storable)
-    problems = dict.fromkeys(
-        ("source", "code", "table", "column", "message", "example", "action"), storable
-    )
-    return facts(
-        entities,
-        sources=[names],
-        findings=[{**problems, "severity": word} for word in ("error", storable)],
-    )
+    texts = ("source", "code", "table", "column", "message", "example", "action")
+    problem = dict.fromkeys(texts, storable)
+    findings = [{**problem, "severity": word} for word in ("error", storable)]
+    return facts(entities, sources=[names], findings=findings)
 
 
 @pytest.mark.slow
@@ -263,10 +254,8 @@ def test_chapters_without_content_are_one_line(demo_page, demo_week):
 
 def test_the_first_screen_says_what_failures_cost_and_counts_what_is_new(demo_page, demo_week):
     assert "Worse than before: incidents, 41 more than the 24 before" in demo_page.text
-    assert demo_week.summary["lost"] == (
-        "1 d 9 h of runs, cost $7.27 (53 not reported); before: 9 h 44 min, $2.36, "
-        "a significant change."
-    )
+    lost = "1 d 9 h of runs, cost $7.27 (53 not reported); before: 9 h 44 min, $2.36, "
+    assert demo_week.summary["lost"] == f"{lost}a significant change."
     # Where failures are rare and history is short, new ones are counted and are no news.
     assert demo_week.summary["news"] == []
     assert "26 new, in " in demo_page.text
@@ -275,9 +264,8 @@ def test_the_first_screen_says_what_failures_cost_and_counts_what_is_new(demo_pa
 def test_the_badge_of_the_data_is_red_where_some_were_lost(demo_week, page):
     assert 'class="badge"' in demo_week.as_html()
     assert 'class="badge lost"' not in demo_week.as_html()
-    assert [one["class"] for one in page.all("a") if "badge" in (one.get("class") or "")] == [
-        "badge lost"
-    ]
+    classes = [one.get("class") or "" for one in page.all("a")]
+    assert [one for one in classes if "badge" in one] == ["badge lost"]
 
 
 def test_what_somebody_stopped_is_counted_and_is_no_thing_to_look_at(demo_week):
@@ -338,10 +326,8 @@ def test_as_of_and_policy_are_shown(page):
 
 @pytest.mark.slow
 def test_the_page_of_a_big_week_stays_small():
-    rows = [
-        run(f"{n:05}", "failed", reason_code=f"run.failed.c{n % 90}", kind=f"k{n % 50}")
-        for n in range(3_000)
-    ]
+    codes = [f"run.failed.c{n % 90}" for n in range(3_000)]
+    rows = [run(f"{n:05}", "failed", reason_code=c, kind=f"k{n % 50}") for n, c in enumerate(codes)]
     assert len(report(facts(rows)).as_html()) < 250_000
 
 
@@ -396,12 +382,12 @@ def test_what_draws_is_ended_by_ctrl_c_and_starts_whatever_stands_on_the_path(mo
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param("import time; time.sleep(60)", id="hangs"),
-        pytest.param("print('a warning', flush=True); input(); input()", id="prints"),
-        pytest.param("print('[1]', flush=True); input(); input()", id="answers something else"),
-        pytest.param("", id="ends"),
+        "import time; time.sleep(60)",
+        "print('a warning', flush=True); input(); input()",
+        "print('[1]', flush=True); input(); input()",
+        "",
     ],
-)  # fmt: skip
+)
 def test_charts_are_drawn_here_where_what_draws_does_not_answer(monkeypatch, program):
     process = ChildProcess([sys.executable, "-S", "-c", program])
     monkeypatch.setattr(report_charts, "_PREPARED", [process])

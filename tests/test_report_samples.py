@@ -20,14 +20,8 @@ EVER = ("2000-01-01", None)
 GENERATIONS = ("0.26.0", "0.26.12", "0.29.1", "0.36.0", "migrated-0.26.12-to-0.36.0")
 # Each of work of its own; the others tell some of it again.
 FLEETS = ("0.26.0", "0.29.1")
-ENDS = {
-    "completed": "completed",
-    "completed_empty": "completed",
-    "failed": "failed",
-    "timed_out": "timed_out",
-    "aborted": "aborted",
-    "cancelled": "cancelled",
-}
+ENDS = {word: word for word in ("completed", "failed", "timed_out", "aborted", "cancelled")}
+ENDS |= {"completed_empty": "completed"}
 
 
 def counts_of(summary):
@@ -61,13 +55,11 @@ def test_every_end_is_counted_as_the_makers_wrote_it(made):
     statuses, snap, whole = made
     sessions = snap.entities.filter(entity_type="session")
     assert set(statuses) == set(sessions["entity_id"])
-    is_apart = pl.col("recorded_by").is_in(["mirrored", "imported"]) | (
-        pl.coalesce("ended_at", "started_at") > snap.as_of
-    )
+    is_later = pl.coalesce("ended_at", "started_at") > snap.as_of
+    is_apart = pl.col("recorded_by").is_in(["mirrored", "imported"]) | is_later
     kept = sessions.filter(~is_apart.fill_null(False))
-    expected = Counter(
-        ENDS[status] for one in kept["entity_id"] if (status := statuses[one]) in ENDS
-    )
+    known = [statuses[one] for one in kept["entity_id"] if statuses[one] in ENDS]
+    expected = Counter(ENDS[status] for status in known)
     assert counts_of(whole.summary) == expected
     assert numbers(whole.summary)["timed_out"]["n"] == expected["timed_out"]
     n_running = sum(statuses[one] == "running" for one in kept["entity_id"])
@@ -78,9 +70,8 @@ def test_every_end_is_counted_as_the_makers_wrote_it(made):
 def test_legacy_and_odd_statuses_are_left_out_and_counted(made):
     statuses, _, whole = made
     left_out = {one["reason"]: one["n"] for one in whole.summary["provenance"]["left_out"]}
-    assert left_out["legacy"] == sum(
-        status not in ENDS and status != "running" for status in statuses.values()
-    )
+    odd = [status for status in statuses.values() if status not in {*ENDS, "running"}]
+    assert left_out["legacy"] == len(odd)
     assert left_out["future"] == 1
     assert sum(left_out.values()) + numbers(whole.summary)["runs"]["n"] == len(statuses)
 
@@ -149,9 +140,8 @@ def test_several_stores_at_once_are_one_report(lionagi_samples):
     paths = [lionagi_samples / name / "state.db" for name in FLEETS]
 
     def told(*paths):
-        return report(
-            read(*paths, as_of="2026-05-27"), window=EVER, sections=["provenance"]
-        ).summary
+        snap = read(*paths, as_of="2026-05-27")
+        return report(snap, window=EVER, sections=["provenance"]).summary
 
     pooled, each = told(*paths), [told(path) for path in paths]
     assert len(pooled["provenance"]["sources"]) == len(paths)
@@ -161,12 +151,10 @@ def test_several_stores_at_once_are_one_report(lionagi_samples):
 
 @pytest.mark.slow
 def test_the_sample_is_reported_as_its_truth_says(demo):
-    snap = demo
     truth = pl.read_csv(ROOT / "data" / "samples" / "truth.csv", infer_schema=False)
-    summary = report(snap, window=EVER, sections=["headline"]).summary
-    sessions = snap.entities.filter(entity_type="session").join(
-        truth, on=["entity_type", "entity_id"], how="left"
-    )
+    summary = report(demo, window=EVER, sections=["headline"]).summary
+    sessions = demo.entities.filter(entity_type="session")
+    sessions = sessions.join(truth, on=["entity_type", "entity_id"], how="left")
     kept = sessions.filter(
         ~pl.col("recorded_by").is_in(["mirrored", "imported"]).fill_null(False),
         pl.col("is_legacy") == "false",

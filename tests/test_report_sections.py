@@ -26,21 +26,16 @@ UNTOLD = {"systems", "fleet", "costs", "inside", "late"}
 """What a page of one source, one system, no cost, no call and no late row has nothing to say in."""
 
 
-@pytest.fixture(scope="module")
-def whole(small_week):
-    return small_week
-
-
 @pytest.fixture(scope="module", params=a_few(NAMES, 3))
 def section(request):
     return request.param, sa.report(facts(WEEK), sections=[request.param])
 
 
-def test_a_section_alone_says_what_it_says_in_the_whole_report(whole, section):
+def test_a_section_alone_says_what_it_says_in_the_whole_report(small_week, section):
     name, alone = section
-    assert alone.summary[name] == whole.summary[name]
+    assert alone.summary[name] == small_week.summary[name]
     assert {key for key in alone.summary if key in NAMES} == {name, "headline"}
-    assert alone.summary["ledger"] == whole.summary["ledger"]
+    assert alone.summary["ledger"] == small_week.summary["ledger"]
 
 
 def test_the_page_of_a_section_has_nothing_of_the_others(section):
@@ -51,8 +46,8 @@ def test_the_page_of_a_section_has_nothing_of_the_others(section):
     assert ("Nothing to show: " in page) == (name in UNTOLD)
 
 
-def test_the_contents_lead_to_each_chapter_for_operators(whole):
-    links = re.findall(r"<nav.*?</nav>", whole.as_html(), re.S)[0].split('"')[3::2]
+def test_the_contents_lead_to_each_chapter_for_operators(small_week):
+    links = re.findall(r"<nav.*?</nav>", small_week.as_html(), re.S)[0].split('"')[3::2]
     chapters = [one.name for one in sections.SECTIONS if one.place >= FOR_OPERATORS]
     assert links == [f"#{name.replace('_', '-')}" for name in chapters if name not in UNTOLD]
 
@@ -66,11 +61,11 @@ def test_a_section_is_a_module_and_a_template_of_its_name():
 
 
 @pytest.mark.slow
-def test_sections_stand_in_the_order_of_the_page_whatever_was_asked(whole):
+def test_sections_stand_in_the_order_of_the_page_whatever_was_asked(small_week):
     some = sa.report(facts(WEEK), sections=["audit", "slow", "audit"])
     order = re.findall(r'<(?:section|div) id="([\w-]+)"(?! class)', some.as_html())
     assert order == ["headline", "slow", "audit"]
-    every = re.findall(r'<(?:section|div) id="([\w-]+)"(?! class)', whole.as_html())
+    every = re.findall(r'<(?:section|div) id="([\w-]+)"(?! class)', small_week.as_html())
     assert every == [name.replace("_", "-") for name in NAMES if name not in UNTOLD]
 
 
@@ -84,12 +79,9 @@ def test_only_the_work_of_the_chosen_sections_is_done(monkeypatch):
     def refused(material):
         raise AssertionError("this section was not asked for")
 
-    others = [
-        s._replace(summarize=refused)
-        for s in sections.SECTIONS
-        if s.name not in ("slow", "headline")
-    ]
-    kept = [s for s in sections.SECTIONS if s.name in ("slow", "headline")]
+    own = ("slow", "headline")
+    others = [s._replace(summarize=refused) for s in sections.SECTIONS if s.name not in own]
+    kept = [s for s in sections.SECTIONS if s.name in own]
     monkeypatch.setattr(sections, "SECTIONS", (*kept, *others))
     assert "slow" in sa.report(facts(WEEK), sections=["slow"]).summary
 

@@ -156,9 +156,8 @@ def test_totals_are_those_that_sqlite_and_json_count_by_themselves(snap, systems
         ).fetchone()
     folders = SHIPPED["agent_orchestrator"].rglob("sessions")
     records = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    of_agents = {
-        path.stem.partition("_")[0] for path in records if path.parent.name != ".agent-report-audit"
-    }
+    records = [path for path in records if path.parent.name != ".agent-report-audit"]
+    of_agents = {path.stem.partition("_")[0] for path in records}
     events = (SHIPPED["opencode"] / "events_july_2026.jsonl").read_text("utf-8").splitlines()
     of_opencode = {json.loads(event)["durable"]["aggregateID"] for event in events}
     claude, codex = of_claude_code(SHIPPED["claude_code"]), of_codex(SHIPPED["codex"])
@@ -232,10 +231,8 @@ def test_sql_gives_the_same_numbers_by_system(snap, systems):
         GROUP BY ALL ORDER BY ALL
         """
     ).rows()
-    told = [
-        (name, one["runs"]["n_ended"], one["runs"]["ends"]["completed"])
-        for name, one in systems.items()
-    ]
+    runs = {name: one["runs"] for name, one in systems.items()}
+    told = [(name, own["n_ended"], own["ends"]["completed"]) for name, own in runs.items()]
     assert rows == sorted(told)
 
 
@@ -282,13 +279,9 @@ def test_hostile_text_is_inert_in_every_system(text):
     """The section by itself, as `test_report_page` judges the page."""
     given = hostile_facts(text)
     both = pl.int_range(pl.len()).mod(2).replace_strict([0, 1], ["lionagi", "opencode"])
-    mixed = dataclasses.replace(
-        given,
-        **{
-            name: getattr(given, name).with_columns(system=both)
-            for name in ("entities", "findings", "sources")
-        },
-    )
+    frames = ("entities", "findings", "sources")
+    of_both = {name: getattr(given, name).with_columns(system=both) for name in frames}
+    mixed = dataclasses.replace(given, **of_both)
     cleaned, _ = clean(summarize_systems(material_of(mixed)), secrets=True)
     assert len(cleaned["systems"]) == 2
     page = _pages().from_string(

@@ -44,8 +44,7 @@ def test_the_page_shows_the_clock_of_the_zone_and_its_name(demo):
 def test_the_week_in_which_the_clock_changes_has_seven_days(demo):
     made = sa.report(demo, window="2026-W13", tz=ZONE, sections=SECTIONS)
     rows = made.summary["over_time"]["rows"]
-    assert len(rows) == 7
-    assert not any(row["is_part"] for row in rows)
+    assert len(rows) == 7 and not any(row["is_part"] for row in rows)
     assert made.summary["window"]["days"] == round(7 - 1 / 24, 3)
 
 
@@ -104,9 +103,8 @@ def test_costs_of_nothing_name_the_window_of_the_zone(tmp_path, capsys):
     store = write_store(tmp_path / "state.db", sessions=[session("a")])
     days = ["--since", "2020-01-01", "--until", "2020-01-02", "--tz", "Asia/Tokyo"]
     assert run(["costs", str(store), *days]) == 0
-    assert (
-        "nothing found in 2020-01-01 00:00 JST to 2020-01-02 00:00 JST" in capsys.readouterr().err
-    )
+    words = "nothing found in 2020-01-01 00:00 JST to 2020-01-02 00:00 JST"
+    assert words in capsys.readouterr().err
 
 
 def test_a_zone_that_there_is_not_is_one_line(demo, capsys):

@@ -55,10 +55,9 @@ def salvaged(path):
 
 
 def roots_of(path):
+    query = "SELECT name, rootpage FROM sqlite_master WHERE type = 'table'"
     with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
-        return dict(
-            connection.execute("SELECT name, rootpage FROM sqlite_master WHERE type = 'table'")
-        )
+        return dict(connection.execute(query))
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +75,7 @@ def schema_pages():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", a_few(range(8), 3))
-def test_of_three_random_pages_at_least_99_percent_of_the_rows_are_left(
-    tmp_path, whole, schema_pages, seed
-):
+def test_of_three_random_pages_99_percent_of_the_rows_are_left(tmp_path, whole, schema_pages, seed):
     octets = DEMO.read_bytes()
     n_pages = len(octets) // int.from_bytes(octets[16:18], "big")
     numbers = random.Random(seed).sample(sorted(set(range(2, n_pages + 1)) - schema_pages), 3)
@@ -184,9 +181,8 @@ def test_rows_of_a_page_that_two_tables_lead_to_are_nobodys_without_an_index(tmp
     before, roots = tables_of(path), roots_of(path)
     size = 1024
     both = bytearray(octets)
-    both[size * (roots["u"] - 1) : size * roots["u"]] = octets[
-        size * (roots["t"] - 1) : size * roots["t"]
-    ]
+    places = {name: slice(size * (root - 1), size * root) for name, root in roots.items()}
+    both[places["u"]] = octets[places["t"]]
     path.write_bytes(both)
     losses, left = salvaged(path)
     assert all(rows.items() <= before[name].items() for name, rows in left.items())
@@ -279,11 +275,8 @@ def test_bad_rows_of_a_page_are_counted(tmp_path):
 def test_a_table_that_checks_json_is_salvaged(tmp_path):
     """SQLite calls such a function unsafe in a definition that it is told not to trust."""
     path = tmp_path / "a.db"
-    octets = two_tables(
-        path,
-        "CREATE TABLE t (id TEXT PRIMARY KEY, n CHECK (json_valid(n)))",
-        row=lambda t, n: (f"{n}", "{}"),
-    )
+    checks = "CREATE TABLE t (id TEXT PRIMARY KEY, n CHECK (json_valid(n)))"
+    octets = two_tables(path, checks, row=lambda t, n: (f"{n}", "{}"))
     before = tables_of(path)
     path.write_bytes(octets + bytes(1024))
     assert salvaged(path)[1] == before
@@ -413,18 +406,21 @@ def test_a_truncated_store_says_what_is_missing(tmp_path):
     said = snap.findings.filter(code="salvage.truncated")["message"].item()
     assert said == "the file ends early: its last 1,359,872 bytes (664 pages) are missing"
     lost = snap.findings.filter(code="salvage.rows_lost", table="sessions")
-    assert lost["message"].item() == (
-        "of sessions an unknown number of rows cannot be read; 0 were"
-    )
+    assert lost["message"].item() == "of sessions an unknown number of rows cannot be read; 0 were"
     assert lost["n_rows"].item() is None
     assert snap.transitions.height == 893
 
 
+def without_a_leaf_of(table, folder):
+    """A copy of the sample in which one page of a table is noise, and what was on it."""
+    file = pages.File.of(DEMO.read_bytes())
+    leaf = trees.walk(file, trees.Tree(table, "", roots_of(DEMO)[table])).leaves[5]
+    return damaged(folder / "state.db", file.octets, [leaf.page]), leaf
+
+
 @pytest.mark.slow
 def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
-    file = pages.File.of(DEMO.read_bytes())
-    leaf = trees.walk(file, trees.Tree("sessions", "", roots_of(DEMO)["sessions"])).leaves[5]
-    path = damaged(tmp_path / "state.db", file.octets, [leaf.page])
+    path, leaf = without_a_leaf_of("sessions", tmp_path)
     snap = sa.read(path, on_error="salvage", as_of=demo.as_of, progress=False)
     n_lost = len(leaf.cells)
     words = f"cannot be read; {388 - n_lost} were"
@@ -438,16 +434,13 @@ def test_a_salvaged_snapshot_says_so_everywhere(tmp_path, capsys, demo):
     assert run(["attention", "--show", "states", str(path), "--salvage", "--limit", "1"]) == 0
     assert f"lost: {path}: " in capsys.readouterr().err
     assert run(["attention", "--show", "states", str(path)]) == 2
-    assert capsys.readouterr().err.endswith(
-        "Hint: read a backup, or its intact parts with --salvage\n"
-    )
+    hint = "Hint: read a backup, or its intact parts with --salvage\n"
+    assert capsys.readouterr().err.endswith(hint)
 
 
 @pytest.mark.parametrize("command", a_few([["detectors", "--detector", "B2"], ["thresholds"]], 0))
 def test_commands_that_compare_say_what_a_salvaged_store_lacks(tmp_path, capsys, command):
-    file = pages.File.of(DEMO.read_bytes())
-    leaf = trees.walk(file, trees.Tree("sessions", "", roots_of(DEMO)["sessions"])).leaves[5]
-    path = damaged(tmp_path / "state.db", file.octets, [leaf.page])
+    path, _ = without_a_leaf_of("sessions", tmp_path)
     assert run([*command, str(path), "--salvage"]) == 0
     assert f"lost: {path}: " in capsys.readouterr().err
 

@@ -17,6 +17,7 @@ import pytest
 from stateanalytics import demo_data
 from stateanalytics.errors import MissingComponentError
 from stateanalytics.failures.call_outcomes import calls
+from stateanalytics.state.states import states
 from stateanalytics.systems import reading as sources
 from tests.conftest import ROOT, absent
 from tests.generators.templates import BY_ID
@@ -26,10 +27,15 @@ AS_OF_S = 1_779_688_800.0
 
 
 def read(sql):
-    with contextlib.closing(
-        sqlite3.connect(f"file:{SAMPLES / 'state.db'}?mode=ro", uri=True)
-    ) as connection:
+    place = f"file:{SAMPLES / 'state.db'}?mode=ro"
+    with contextlib.closing(sqlite3.connect(place, uri=True)) as connection:
         return connection.execute(sql).fetchall()
+
+
+def sessions_ended_by(truth, who):
+    """The sessions that an executor or an observer ended, of which the truth knows how long."""
+    rows = [row for row in truth if row["entity_type"] == "session" and row["ended_by"] == who]
+    return [row for row in rows if row["duration_s"] and row["scenario"] != "end_before_start"]
 
 
 @pytest.fixture(scope="module")
@@ -56,36 +62,16 @@ def facts_and_stores():
 
 
 def test_what_an_executor_ended_took_as_long_as_the_row_says(truth):
-    stored = {
-        name: end - start
-        for name, start, end in read("SELECT id, started_at, ended_at FROM sessions")
-        if start is not None and end is not None
-    }
-    ended = [
-        row
-        for row in truth
-        if row["entity_type"] == "session"
-        and row["ended_by"] == "executor"
-        and row["scenario"] != "end_before_start"
-    ]
+    stored = dict(read("SELECT id, ended_at - started_at FROM sessions"))
+    ended = sessions_ended_by(truth, "executor")
     assert len(ended) > 250
     for row in ended:
         assert stored[row["entity_id"]] == pytest.approx(float(row["duration_s"]), abs=0.02)
 
 
 def test_what_an_observer_ended_was_over_before_the_row_says(truth):
-    stored = {
-        name: end - start
-        for name, start, end in read(
-            "SELECT id, started_at, ended_at FROM sessions WHERE status <> 'running'"
-        )
-        if end is not None
-    }
-    ended = [
-        row
-        for row in truth
-        if row["entity_type"] == "session" and row["ended_by"] == "observer" and row["duration_s"]
-    ]
+    stored = dict(read("SELECT id, ended_at - started_at FROM sessions"))
+    ended = sessions_ended_by(truth, "observer")
     late = [stored[row["entity_id"]] - float(row["duration_s"]) for row in ended]
     assert len(late) > 15
     assert min(late) > -0.02
@@ -94,16 +80,14 @@ def test_what_an_observer_ended_was_over_before_the_row_says(truth):
 
 def test_failures_carry_the_message_of_their_template(truth):
     stored = dict(read("SELECT id, status_reason_summary FROM sessions"))
-    made = [
-        row for row in truth if row["template_id"] and not row["template_id"].startswith("hostile")
-    ]
+    made = [row for row in truth if row["template_id"]]
+    made = [row for row in made if not row["template_id"].startswith("hostile")]
     assert len({row["template_id"] for row in made}) >= 20
     for row in made:
         if row["template_id"] == "missing_artifact":
             continue
-        pattern = ".+?".join(
-            re.escape(part) for part in BY_ID[row["template_id"]].pattern.split("<*>")
-        )
+        parts = BY_ID[row["template_id"]].pattern.split("<*>")
+        pattern = ".+?".join(map(re.escape, parts))
         assert re.fullmatch(pattern, stored[row["entity_id"]], re.DOTALL), row["scenario"]
 
 
@@ -119,11 +103,8 @@ def test_timeouts_reach_their_limit(truth):
 
 
 def test_a_timeout_without_a_turn_has_no_message_of_an_assistant(truth):
-    mute = {
-        row["entity_id"]
-        for row in truth
-        if row["scenario"] == "timed_out_no_turn" and row["entity_type"] == "session"
-    }
+    no_turn = [row for row in truth if row["scenario"] == "timed_out_no_turn"]
+    mute = {row["entity_id"] for row in no_turn if row["entity_type"] == "session"}
     turns = dict(read("SELECT id, num_turns FROM sessions"))
     assert len(mute) >= 3
     assert {turns[name] for name in mute} == {0}
@@ -131,11 +112,8 @@ def test_a_timeout_without_a_turn_has_no_message_of_an_assistant(truth):
 
 def test_nothing_in_the_store_is_later_than_as_of():
     moments = [
-        ("sessions", "updated_at"),
-        ("sessions", "last_message_at"),
-        ("messages", "created_at"),
-        ("status_transitions", "created_at"),
-        ("session_signals", "ts"),
+        *(("sessions", "updated_at"), ("sessions", "last_message_at"), ("messages", "created_at")),
+        *(("status_transitions", "created_at"), ("session_signals", "ts")),
         ("schedule_runs", "fired_at"),
     ]
     for table, column in moments:
@@ -156,11 +134,8 @@ def test_hostile_text_is_marked_as_test_data():
 
 
 def test_what_looks_like_a_secret_is_none():
-    dump = "\n".join(
-        str(row)
-        for table in ("sessions", "messages", "status_transitions")
-        for row in read(f"SELECT * FROM {table}")
-    )
+    tables = ("sessions", "messages", "status_transitions")
+    dump = "\n".join(str(row) for table in tables for row in read(f"SELECT * FROM {table}"))
     assert len(re.findall(r"\bsk-\w+", dump)) >= 3
     assert set(re.findall(r"\bsk-\w+", dump)) == {"sk-test"}
     assert set(re.findall(r"Bearer (\w+)-", dump)) == {"test"}
@@ -170,13 +145,8 @@ def test_what_looks_like_a_secret_is_none():
 def test_the_sample_is_small():
     # Other samples stand beside it, each in a folder of its own.
     others = [path.parent for path in SAMPLES.glob("*/README.md")]
-    files = [
-        path
-        for path in SAMPLES.rglob("*")
-        if path.is_file()
-        and path.suffix != ".pyc"
-        and not any(path.is_relative_to(other) for other in others)
-    ]
+    files = [path for path in SAMPLES.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    files = [path for path in files if not any(map(path.is_relative_to, others))]
     assert sum(path.stat().st_size for path in files) < 3_100_000
     shipped = [path for path in files if path.suffix != ".py"]
     assert sum(path.stat().st_size for path in shipped) < 3_000_000
@@ -189,11 +159,8 @@ def test_the_store_opens_where_nothing_may_be_written():
 
 
 def test_no_path_of_a_real_machine_is_in_it():
-    text = "\n".join(
-        path.read_text(encoding="utf-8")
-        for path in SAMPLES.rglob("*")
-        if path.suffix in (".json", ".md", ".csv")
-    )
+    paths = [path for path in SAMPLES.rglob("*") if path.suffix in (".json", ".md", ".csv")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     homes = set(re.findall(r"/home/\w+|/Users/\w+|/root\b|/work\b|/tmp\b", text))
     assert homes <= {"/home/op", "/home/demo"}
 
@@ -239,11 +206,9 @@ def test_facts_know_who_wrote_each_end(facts_and_stores, truth_frame):
 
 
 def test_facts_know_messages_and_limits(facts_and_stores, truth_frame):
-    sessions = facts_and_stores[0].entities.join(
-        truth_frame.filter(pl.col("entity_type") == "session"),
-        on=["entity_type", "entity_id"],
-        suffix="_meant",
-    )
+    meant = truth_frame.filter(entity_type="session")
+    entities, key = facts_and_stores[0].entities, ["entity_type", "entity_id"]
+    sessions = entities.join(meant, on=key, suffix="_meant")
     assert sessions["n_messages"].to_list() == sessions["n_messages_meant"].to_list()
     known = pl.when(pl.col("timeout_from_meant") == "checkpoint").then("timeout_s_meant")
     wrong = sessions.filter(pl.col("timeout_s").ne_missing(known))
@@ -254,11 +219,9 @@ def test_facts_know_messages_and_limits(facts_and_stores, truth_frame):
 def test_facts_count_the_errors_of_tools(facts_and_stores, truth_frame):
     failed = calls(facts_and_stores[0]).filter(~pl.col("outcome").is_in(["ok", "unknown"]))
     counted = failed.group_by(entity_id="session_id").agg(n=pl.len())
-    of_sessions = truth_frame.filter(pl.col("entity_type") == "session")
-    sessions = of_sessions.join(counted, on="entity_id", how="left").with_columns(
-        pl.col("n").fill_null(0)
-    )
-    assert sessions["n_tool_errors"].fill_null(0).to_list() == sessions["n"].to_list()
+    of_sessions = truth_frame.filter(entity_type="session")
+    sessions = of_sessions.join(counted, on="entity_id", how="left")
+    assert sessions["n_tool_errors"].fill_null(0).to_list() == sessions["n"].fill_null(0).to_list()
     assert sessions["n"].sum() >= 5
 
 
@@ -266,24 +229,15 @@ def test_every_flaw_of_the_sample_is_found(facts_and_stores):
     found = facts_and_stores[0].findings.group_by("code").agg(pl.col("n_rows").sum())
     counts = dict(found.rows())
     meant = {
-        "status.unknown": 2,
-        "status.legacy": 12,
-        "end.missing": 3,
-        "end.before_start": 1,
-        "end.while_running": 1,
-        "contract.invalid": 1,
-        "progression.orphaned": 2,
-        "show.disk_differs": 1,
-        "play.disk_differs": 2,
-        "cell.wrong_type": 1,
-        "cell.double_encoded": 1,
+        **{"status.unknown": 2, "status.legacy": 12, "progression.orphaned": 2},
+        **{"end.missing": 3, "end.before_start": 1, "end.while_running": 1},
+        **{"contract.invalid": 1, "show.disk_differs": 1, "play.disk_differs": 2},
+        **{"cell.wrong_type": 1, "cell.double_encoded": 1},
     }
     assert {code: counts.get(code) for code in meant} == meant
 
 
 def test_every_state_is_the_one_that_was_meant(facts_and_stores, truth_frame):
-    from stateanalytics.state.states import states
-
     axes = ["lifecycle", "outcome", "health", "delivery", "severity"]
     derived = states(facts_and_stores[0]).with_columns(pl.col(axes).cast(pl.String))
     both = derived.join(truth_frame, on=["entity_type", "entity_id"], how="full", suffix="_meant")
@@ -301,12 +255,9 @@ def test_every_state_is_the_one_that_was_meant(facts_and_stores, truth_frame):
 def test_making_it_again_gives_the_same(tmp_path):
     if find_spec("lionagi") is None:
         absent("lionagi")
-    subprocess.run(
-        [sys.executable, str(SAMPLES / "make_samples.py"), "--into", str(tmp_path)],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-    )
+    command = [sys.executable, str(SAMPLES / "make_samples.py"), "--into", str(tmp_path)]
+    env = {**os.environ, "PYTHONHASHSEED": "1"}
+    subprocess.run(command, check=True, capture_output=True, env=env)
     dumps = []
     for folder in (SAMPLES, tmp_path):
         with contextlib.closing(sqlite3.connect(folder / "state.db")) as connection:

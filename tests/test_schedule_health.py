@@ -38,6 +38,10 @@ def health(**row):
     return rows.select("schedule_health", "health").row(0)
 
 
+JUST_RAN, LONG_AGO = {"since_last_execution_s": 1.0}, {"since_last_execution_s": 1e4}
+MISFIRED = ("overdue", "misfired")
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
@@ -48,58 +52,38 @@ def health(**row):
         pytest.param({}, ("no-evidence", "ok"), id="skips only"),
         pytest.param({"n_runs": 0, "since_last_fire_s": 9.0}, ("no-evidence", "ok"), id="pruned"),
         pytest.param({"since_last_execution_s": 360.0}, ("healthy", "ok"), id="at the limit"),
-        pytest.param(
-            {"since_last_execution_s": 360.5}, ("overdue", "misfired"), id="past the limit"
-        ),
+        pytest.param({"since_last_execution_s": 360.5}, MISFIRED, id="past the limit"),
         pytest.param(
             {"since_last_execution_s": 10_800.0, "cadence_s": 3600.0},
             ("healthy", "ok"),
             id="three cadences are the limit of slow schedules",
         ),
+        ({"since_last_execution_s": 1e9, "cadence_s": None}, ("healthy", "ok")),
+        ({"since_last_execution_s": 1e9, "cadence_s": 0.0}, ("healthy", "ok")),
+        ({**JUST_RAN, "last_executed_status": "timed_out"}, ("failing", "ok")),
+        ({**LONG_AGO, "last_executed_status": "failed"}, MISFIRED),
         pytest.param(
-            {"since_last_execution_s": 1e9, "cadence_s": None}, ("healthy", "ok"), id="no cadence"
-        ),
-        pytest.param(
-            {"since_last_execution_s": 1e9, "cadence_s": 0.0}, ("healthy", "ok"), id="zero cadence"
-        ),
-        pytest.param(
-            {"since_last_execution_s": 1.0, "last_executed_status": "timed_out"},
-            ("failing", "ok"),
-            id="the last run failed",
-        ),
-        pytest.param(
-            {"since_last_execution_s": 1e4, "last_executed_status": "failed"},
-            ("overdue", "misfired"),
-            id="overdue wins over failing",
-        ),
-        pytest.param(
-            {"since_last_execution_s": 1e4, "since_last_evaluation_s": 5.0, "has_threshold": True},
+            {**LONG_AGO, "since_last_evaluation_s": 5.0, "has_threshold": True},
             ("healthy", "ok"),
             id="an evaluation is a sign of life of a threshold",
         ),
         pytest.param(
-            {"since_last_execution_s": 1e4, "since_last_evaluation_s": 5.0},
-            ("overdue", "misfired"),
-            id="of a threshold only",
+            {**LONG_AGO, "since_last_evaluation_s": 5.0}, MISFIRED, id="of a threshold only"
         ),
         pytest.param(
             {"trigger_type": "github_poll", "since_last_healthy_poll_s": 5.0},
             ("healthy", "ok"),
             id="a poll is a sign of life of a poller",
         ),
+        ({**JUST_RAN, "n_running": 1}, ("healthy", "running")),
+        ({**JUST_RAN, "next_fire_at": AS_OF}, ("healthy", "due")),
         pytest.param(
-            {"since_last_execution_s": 1.0, "n_running": 1}, ("healthy", "running"), id="running"
-        ),
-        pytest.param(
-            {"since_last_execution_s": 1.0, "next_fire_at": AS_OF}, ("healthy", "due"), id="due"
-        ),
-        pytest.param(
-            {"since_last_execution_s": 1e4, "n_running": 1, "next_fire_at": ago(seconds=1)},
-            ("overdue", "misfired"),
+            {**LONG_AGO, "n_running": 1, "next_fire_at": ago(seconds=1)},
+            MISFIRED,
             id="misfired wins over running and due",
         ),
         pytest.param(
-            {"since_last_execution_s": 1.0, "n_running": 1, "next_fire_at": ago(seconds=1)},
+            {**JUST_RAN, "n_running": 1, "next_fire_at": ago(seconds=1)},
             ("healthy", "running"),
             id="running wins over due",
         ),

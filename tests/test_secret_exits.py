@@ -35,13 +35,8 @@ STORES = {
 N_PLANTED = {"lionagi_in_part": 40}
 """How many rows of a column at most; of other stores every one."""
 COMMANDS = [
-    ["attention"],
-    ["attention", "--show", "states"],
-    ["attention", "--show", "findings"],
-    ["attention", "--show", "audit"],
-    ["failures", "--show", "members"],
-    ["failures", "--show", "clusters"],
-    ["failures", "--show", "parameters"],
+    *(["attention", "--show", show] for show in ("items", "states", "findings", "audit")),
+    *(["failures", "--show", show] for show in ("members", "clusters", "parameters")),
     ["costs", "--by", "system,model,provider,project,agent,kind,playbook"],
     ["sql", "SELECT * FROM entities"],
     ["sql", "SELECT * FROM events LIMIT 2000"],
@@ -87,14 +82,8 @@ def plant_in_database(path, group, at_most):
                 for rowid, value in rows[:at_most]:
                     changed = planted_cell(value, column, group)
                     if changed != value:
-                        try:
-                            connection.execute(
-                                f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?',
-                                (changed, rowid),
-                            )
-                        except sqlite3.IntegrityError:
-                            continue
-                        n_planted += 1
+                        update = f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE rowid = ?'
+                        n_planted += connection.execute(update, (changed, rowid)).rowcount
     return n_planted
 
 

@@ -31,14 +31,10 @@ def test_every_lifecycle_word_of_the_adr_is_read(entity_type, word):
     assert not state["is_legacy"]
 
 
-@pytest.mark.parametrize(
-    ("entity_type", "word", "severity"),
-    [
-        ("play", "failed", "critical"),
-        ("show", "failed", "critical"),
-        ("play", "timed_out", "warning"),
-    ],
-)
+BAD_ENDS = ["play failed critical", "show failed critical", "play timed_out warning"]
+
+
+@pytest.mark.parametrize(("entity_type", "word", "severity"), [*map(str.split, BAD_ENDS)])
 def test_a_bad_end_in_words_of_the_adr_has_its_severity(entity_type, word, severity):
     row = {"entity_type": entity_type, "entity_id": "e", "raw_status": word}
     found = sa.states(facts([row])).select(pl.col("outcome", "severity").cast(pl.String))
@@ -68,10 +64,8 @@ def adr_store(folder, codes=(), **tables):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(APPENDIX_A)
         for table in ("sessions", "plays"):
-            connection.executemany(
-                f"UPDATE {table} SET reason_codes = ? WHERE id = ?",
-                [(text, identity) for identity, text in dict(codes).items()],
-            )
+            pairs = [(text, identity) for identity, text in dict(codes).items()]
+            connection.executemany(f"UPDATE {table} SET reason_codes = ? WHERE id = ?", pairs)
     return sa.read(path, as_of=NOW_S)
 
 
@@ -80,14 +74,8 @@ def failed(identity, **columns):
 
 
 def play(identity, **columns):
-    return {
-        "id": identity,
-        "show_id": "show",
-        "name": identity,
-        "status": "merged",
-        "created_at": NOW_S - 900,
-        "depends_on": "[]",
-    } | columns
+    own = {"id": identity, "show_id": "show", "name": identity, "created_at": NOW_S - 900}
+    return {**own, "status": "merged", "depends_on": "[]", **columns}
 
 
 def reasons_of(snap, identity):
@@ -112,10 +100,8 @@ def test_listed_codes_are_the_stored_reasons(tmp_path):
     snap = adr_store(tmp_path, codes, sessions=[failed(name) for name in codes])
     exit_nonzero = ("run.failed.exit_nonzero", "observed", "lifecycle")
     assert reasons_of(snap, "one") == [exit_nonzero]
-    assert reasons_of(snap, "two") == [
-        exit_nonzero,
-        ("run.delivery.missing", "observed", "delivery"),
-    ]
+    missing = ("run.delivery.missing", "observed", "delivery")
+    assert reasons_of(snap, "two") == [exit_nonzero, missing]
     clusters = sa.failures.clusters(snap).select("code", "n_rows").rows()
     assert sorted(clusters) == [("made.up.code", 1), ("run.failed.exit_nonzero", 2)]
     told = sa.audit(snap).filter(code="audit.reason_unknown")
@@ -125,15 +111,13 @@ def test_listed_codes_are_the_stored_reasons(tmp_path):
 @pytest.mark.slow
 def test_a_listed_code_that_the_facts_do_not_give_is_told_and_one_that_they_give_is_once(tmp_path):
     silent = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 90_000}
+    names = ("silent", "busy")
     snap = adr_store(
         tmp_path,
-        {"silent": '["run.health.stalled"]', "busy": '["run.health.stalled"]'},
+        dict.fromkeys(names, '["run.health.stalled"]'),
         sessions=[failed("silent", **silent), failed("busy", **silent, updated_at=NOW_S)],
-        progressions=[listing("list-silent", ["m"]), listing("list-busy", ["m"])],
-        branches=[
-            {"id": name, "session_id": name, "progression_id": f"list-{name}"}
-            for name in ("silent", "busy")
-        ],
+        progressions=[listing(f"list-{name}", ["m"]) for name in names],
+        branches=[{"id": n, "session_id": n, "progression_id": f"list-{n}"} for n in names],
     )
     states = sa.states(snap).filter(pl.col("entity_type") == "session")
     assert states["reason_codes"].to_list() == ["run.health.stalled"] * 2
@@ -208,10 +192,8 @@ BECAUSE = {
 def test_other_entities_explain_what_is_blocked(tmp_path, seed):
     plays = random.Random(seed).sample(PLAYS, len(PLAYS))
     snap = adr_store(tmp_path, plays=plays, shows=[{"id": "show", "status": "failed"}])
-    found = sa.reasons(snap).filter(
-        pl.col("code").is_in(["show.failed.critical_path_blocked"])
-        | pl.col("code").str.starts_with("play.blocked.dependency")
-    )
+    codes = "show.failed.critical_path_blocked|^play.blocked.dependency"
+    found = sa.reasons(snap).filter(pl.col("code").str.contains(codes))
     assert dict(found.select("entity_id", "code").rows()) == BECAUSE
     assert found["claim_status"].unique().to_list() == ["inferred"]
     named = {
@@ -281,14 +263,8 @@ def test_a_message_after_the_start_is_a_sign_of_life(tmp_path, last_message_at):
     ],
 )
 def test_an_overdue_schedule_without_a_cadence_is_misfired(tmp_path, cron_expr, late_s, health):
-    schedule = {
-        "id": "s",
-        "enabled": 1,
-        "trigger_type": "cron",
-        "cron_expr": cron_expr,
-        "next_fire_at": NOW_S - late_s,
-        "created_at": NOW_S - 90_000,
-    }
+    schedule = {"id": "s", "enabled": 1, "trigger_type": "cron", "cron_expr": cron_expr}
+    schedule |= {"next_fire_at": NOW_S - late_s, "created_at": NOW_S - 90_000}
     snap = adr_store(tmp_path, schedules=[schedule])
     assert sa.states(snap).filter(entity_id="s")["health"].to_list() == [health]
 

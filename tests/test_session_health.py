@@ -23,16 +23,12 @@ from tests.engines import assert_same_rows, on_every_engine
 from tests.examples import examples
 
 NOW = 1779840000.0
+MOMENTS = ("last_message_at", "updated_at", "started_at")
+TRUTHS = ("process_alive", "has_artifacts", "has_stale_locks")
 COLUMNS = {
-    "status": pl.String,
-    "invocation_kind": pl.String,
-    "message_count": pl.Int64,
-    "last_message_at": pl.Float64,
-    "updated_at": pl.Float64,
-    "started_at": pl.Float64,
-    "process_alive": pl.Boolean,
-    "has_artifacts": pl.Boolean,
-    "has_stale_locks": pl.Boolean,
+    **{"status": pl.String, "invocation_kind": pl.String, "message_count": pl.Int64},
+    **dict.fromkeys(MOMENTS, pl.Float64),
+    **dict.fromkeys(TRUTHS, pl.Boolean),
 }
 
 
@@ -41,14 +37,9 @@ def sessions(rows):
 
 
 def session(**facts):
-    plain = {
-        "status": "running",
-        "message_count": 4,
-        "last_message_at": NOW - 60,
-        "has_artifacts": True,
-        "has_stale_locks": False,
-    }
-    return sessions([{**dict.fromkeys(COLUMNS), **plain, **facts}])
+    plain = {"status": "running", "message_count": 4, "last_message_at": NOW - 60}
+    left = {"has_artifacts": True, "has_stale_locks": False}
+    return sessions([{**dict.fromkeys(COLUMNS), **plain, **left, **facts}])
 
 
 def health_of(frame, **how):
@@ -57,13 +48,7 @@ def health_of(frame, **how):
 
 def row_by_row(row):
     """Lionagi's own function, one row at a time."""
-    return lionagi_classifier(
-        row,
-        now=NOW,
-        process_alive=row["process_alive"],
-        has_artifacts=row["has_artifacts"],
-        has_stale_locks=row["has_stale_locks"],
-    ).value
+    return lionagi_classifier(row, now=NOW, **{name: row[name] for name in TRUTHS}).value
 
 
 def read_oracle(path):
@@ -81,13 +66,9 @@ def typed(text, columns):
 def by_age(text):
     """The ages of the versions' oracle: "0" stands for a moment of 0, "0.0" for this instant."""
     ages = [name for name in text.columns if name.endswith("_age_s")]
-    return typed(
-        text.with_columns(pl.col(ages).replace("0", None)),
-        {
-            **{name: dtype for name, dtype in COLUMNS.items() if not name.endswith("_at")},
-            **dict.fromkeys(ages, pl.Float64),
-        },
-    )
+    kept = {name: dtype for name, dtype in COLUMNS.items() if name not in MOMENTS}
+    columns = {**kept, **dict.fromkeys(ages, pl.Float64)}
+    return typed(text.with_columns(pl.col(ages).replace("0", None)), columns)
 
 
 @on_every_engine
@@ -95,8 +76,7 @@ def test_every_row_of_the_oracle_agrees(engine, oracles):
     text = read_oracle(oracles / "lionagi/oracle_health_0.36.csv")
     frame = typed(text, COLUMNS)
     found = engine.back(classify_session_health(engine.of(frame), now=NOW))
-    expected = frame.with_columns(session_health=text["health"])
-    assert_same_rows(found, expected)
+    assert_same_rows(found, frame.with_columns(session_health=text["health"]))
 
 
 @on_every_engine
@@ -115,12 +95,8 @@ row = st.fixed_dictionaries(
         "status": st.sampled_from([None, "", "queued", "RUNNING", "running", *_ENDS]),
         "invocation_kind": st.sampled_from([None, "agent", "flow", "engine", "bogus", ""]),
         "message_count": st.sampled_from([None, 0, 3, -1]),
-        "last_message_at": moment,
-        "updated_at": moment,
-        "started_at": moment,
-        "process_alive": tri_state,
-        "has_artifacts": tri_state,
-        "has_stale_locks": tri_state,
+        **dict.fromkeys(MOMENTS, moment),
+        **dict.fromkeys(TRUTHS, tri_state),
     }
 )
 
@@ -140,9 +116,8 @@ def test_staleness_equals_lionagi_row_by_row(rows):
         (NOW - pl.col(f"{name}_at").replace(0.0, None)).alias(f"{name}_age_s")
         for name in ("last_message", "updated", "started")
     )
-    assert staleness_by_age(ages)["staleness"].to_list() == [
-        staleness_check(session, now=NOW) for session in rows
-    ]
+    expected = [staleness_check(session, now=NOW) for session in rows]
+    assert staleness_by_age(ages)["staleness"].to_list() == expected
 
 
 @examples(30)
@@ -156,15 +131,12 @@ def test_the_order_of_rows_never_matters(rows, seed):
 
 @on_every_engine
 def test_moments_may_be_datetimes(engine):
-    rows = sessions(
-        [
-            ["running", "agent", 1, NOW - gap, None, None, None, True, False]
-            for gap in (0.25, 3600.0, 3600.000001, 21600.0, 21600.000001)
-        ]
-        + [["running", "agent", 1, 0.0, None, NOW - 9.0, None, True, False]]
+    gaps = (0.25, 3600.0, 3600.000001, 21600.0, 21600.000001)
+    moments = [*((NOW - gap, None, None) for gap in gaps), (0.0, None, NOW - 9.0)]
+    rows = sessions([["running", "agent", 1, *three, None, True, False] for three in moments])
+    dated = rows.with_columns(
+        (pl.col(MOMENTS) * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us", "UTC"))
     )
-    at = pl.col("last_message_at", "updated_at", "started_at")
-    dated = rows.with_columns((at * 1e6).round().cast(pl.Int64).cast(pl.Datetime("us", "UTC")))
     found = engine.back(classify_session_health(engine.of(dated), now="2026-05-27T00:00:00Z"))
     assert sorted(found["session_health"]) == ["healthy"] * 3 + ["idle"] * 2 + ["stale"]
 
@@ -189,9 +161,8 @@ def test_nan_counts_as_not_known():
     frame = session(last_message_at=math.nan, updated_at=NOW - 5)
     assert health_of(frame) == "healthy"
     ages = pl.DataFrame({"last_message_age_s": [math.nan], "updated_age_s": [5.0]})
-    by_ages = frame.drop("last_message_at", "updated_at", "started_at").hstack(
-        ages.with_columns(started_age_s=pl.lit(None, pl.Float64))
-    )
+    ages = ages.with_columns(started_age_s=pl.lit(None, pl.Float64))
+    by_ages = frame.drop(MOMENTS).hstack(ages)
     assert classify_session_health_by_age(by_ages)["session_health"].item() == "healthy"
 
 
@@ -219,11 +190,9 @@ def test_a_row_of_nulls_reads_as_completed(engine):
 
 
 def test_truths_may_be_zero_and_one():
-    frame = session(status="failed", has_stale_locks=True).with_columns(
-        pl.col("has_stale_locks", "has_artifacts").cast(pl.Int64)
-    )
-    found = classify_session_health(frame, now=NOW)
-    assert found["session_health"].item() == "zombie"
+    as_numbers = pl.col("has_stale_locks", "has_artifacts").cast(pl.Int64)
+    frame = session(status="failed", has_stale_locks=True).with_columns(as_numbers)
+    assert health_of(frame) == "zombie"
 
 
 def test_an_unknown_version_lists_the_known_ones():
@@ -254,9 +223,8 @@ def test_moments_as_text_are_refused():
 
 
 def test_the_order_of_healths_is_lionagis():
-    assert {word.value: rank for word, rank in HEALTH_SEVERITY.items()} == {
-        word: rank for rank, word in enumerate(HEALTH_ORDER)
-    }
+    ranks = {word: rank for rank, word in enumerate(HEALTH_ORDER)}
+    assert {word.value: rank for word, rank in HEALTH_SEVERITY.items()} == ranks
 
 
 def test_epoch_seconds_are_kept_to_the_last_bit():
@@ -265,7 +233,5 @@ def test_epoch_seconds_are_kept_to_the_last_bit():
 
 @pytest.mark.parametrize("dtype", [pl.Categorical(), pl.Enum(["running", "flow", "agent"])])
 def test_coded_words_are_read_as_words(dtype):
-    frame = session(last_message_at=NOW - 30000, invocation_kind="flow").with_columns(
-        pl.col("status", "invocation_kind").cast(dtype)
-    )
-    assert health_of(frame) == "idle"
+    frame = session(last_message_at=NOW - 30000, invocation_kind="flow")
+    assert health_of(frame.cast({"status": dtype, "invocation_kind": dtype})) == "idle"

@@ -28,29 +28,21 @@ SECRET = "DB_PASS=hunter2"
 
 
 def made(**more):
-    row = {
-        "entity_id": "s-1",
-        "raw_status": "failed",
-        "kind": "agent",
-        "started_at": ago(hours=9),
-        "ended_at": ago(hours=1),
-        **more,
-    }
+    ended = {"started_at": ago(hours=9), "ended_at": ago(hours=1)}
+    event = {**WHOSE, "entity_id": "s-1", "at": ago(hours=8)}
+    message = {**event, "kind": "message", "is_activity": True}
     return facts(
         [
-            row,
+            {"entity_id": "s-1", "raw_status": "failed", "kind": "agent", **ended, **more},
             {"entity_id": "s-2", "raw_status": "running", "started_at": ago(hours=1)},
             {"entity_id": "b", "entity_type": "branch", "parent_type": "session",
              "parent_id": "s-1", "session_id": "s-1", "ended_at": ago(hours=1)},
             {"entity_id": "s-1", "entity_type": "invocation", "started_at": ago(hours=9)},
         ],
         events=[
-            {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "message",
-             "role": "user", "is_activity": True},
-            {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "signal.X",
-             "is_activity": False, "duration_s": 5.0},
-            {**WHOSE, "entity_id": "s-1", "at": ago(hours=8), "kind": "message",
-             "role": "tool", "name": "Bash", "is_activity": True},
+            {**message, "role": "user"},
+            {**event, "kind": "signal.X", "is_activity": False, "duration_s": 5.0},
+            {**message, "role": "tool", "name": "Bash"},
         ],
     )  # fmt: skip
 
@@ -58,9 +50,8 @@ def made(**more):
 @pytest.fixture(scope="module")
 def one(demo):
     largest = sa.failures.incidents(demo).sort("n_sessions", descending=True).row(0, named=True)
-    failed = sa.failures.members(demo).filter(
-        entity_type="session", incident_id=largest["incident_id"]
-    )
+    members = sa.failures.members(demo)
+    failed = members.filter(entity_type="session", incident_id=largest["incident_id"])
     return sa.session(demo, failed.sort("entity_id")["entity_id"][0])
 
 

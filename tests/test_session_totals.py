@@ -83,9 +83,8 @@ def test_a_turn_is_a_prompt_and_all_that_was_done_for_it_in_every_system(system,
     turns = entities.filter(entity_type="turn")
     if system == "lionagi":  # its turns are no entities
         scenarios = dict(truth_of(system).select("session_id", "scenario").iter_rows())
-        n_turns = {
-            scenarios.get(key): n for key, n in sessions.select("entity_id", "n_turns").iter_rows()
-        }
+        counted = dict(sessions.select("entity_id", "n_turns").iter_rows())
+        n_turns = {scenarios.get(key): n for key, n in counted.items()}
         once = ("claude_success", "codex_success", "claude_parallel_tools", "codex_timed_out")
         assert {n_turns[name] for name in once} == {1}
         assert (n_turns["claude_resume"], n_turns["codex_resume"]) == (2, 2)
@@ -119,9 +118,7 @@ def test_chat_messages_are_prompts_and_answers_in_every_system(system, read):
 def test_tokens_read_are_those_of_a_cache_too_in_every_system(system, read):
     entities, _, _ = read(system)
     sessions = entities.filter(entity_type="session")
-    cached = pl.col("n_cache_read_tokens").fill_null(0) + pl.col("n_cache_write_tokens").fill_null(
-        0
-    )
+    cached = pl.sum_horizontal("n_cache_read_tokens", "n_cache_write_tokens")
     assert sessions["n_input_tokens"].drop_nulls().len() >= 3
     assert sessions.filter(cached > pl.col("n_input_tokens")).is_empty()
     if system == "agent_orchestrator":
@@ -146,15 +143,15 @@ def test_tokens_read_are_those_of_a_cache_too_in_every_system(system, read):
 @pytest.mark.parametrize(
     ("ends", "provider", "expected"),
     [
-        pytest.param([(100, 30, 20)], "claude_code", (150, 30, 20), id="apart"),
-        pytest.param([(40, 10, 0), (100, 30, 20)], "claude_code", (150, 30, 20), id="resumed"),
-        pytest.param([(60, 10, 5), (40, 20, 15)], "claude_code", (150, 30, 20), id="branches"),
-        pytest.param([(60, 10, 5)], "claude_code", (100, None, None), id="one is lost"),
-        pytest.param([], "claude_code", (100, None, None), id="none was reported"),
-        pytest.param([(100, None, None)], "claude_code", (100, None, None), id="before 0.34"),
-        pytest.param([(100, 30, 0)], "openai", (100, 30, 0), id="within"),
-        pytest.param([(100, 0, 0)], "codex", (100, None, None), id="not asked for"),
-        pytest.param([(100, 500, 0)], None, (600, 500, 0), id="more than were read"),
+        ([(100, 30, 20)], "claude_code", (150, 30, 20)),
+        ([(40, 10, 0), (100, 30, 20)], "claude_code", (150, 30, 20)),  # resumed
+        ([(60, 10, 5), (40, 20, 15)], "claude_code", (150, 30, 20)),  # branches
+        ([(60, 10, 5)], "claude_code", (100, None, None)),  # one is lost
+        ([], "claude_code", (100, None, None)),
+        ([(100, None, None)], "claude_code", (100, None, None)),  # before 0.34
+        ([(100, 30, 0)], "openai", (100, 30, 0)),  # within
+        ([(100, 0, 0)], "codex", (100, None, None)),  # not asked for
+        ([(100, 500, 0)], None, (600, 500, 0)),  # more than were read
     ],
 )
 def test_tokens_of_a_cache_of_lionagi_by_hand(tmp_path, ends, provider, expected):

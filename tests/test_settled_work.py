@@ -101,12 +101,8 @@ def test_a_part_of_transcripts_is_rewound_and_gives_the_same_rows(system, days, 
 @pytest.mark.parametrize("systems", [("opencode",), ("lionagi", "codex"), ("nobody",)])
 def test_several_systems_and_systems_without_links_are_rewound_as_a_whole(systems):
     begun = AS_OF - 2 * WEEK
-    told = facts(
-        [
-            {"system": system, "entity_id": name, "created_at": begun, "ended_at": begun}
-            for system in systems
-            for name in "abcd"
-        ]
-    )
+    moments = {"created_at": begun, "ended_at": begun}
+    names = [(system, name) for system in systems for name in "abcd"]
+    told = facts([{"system": system, "entity_id": name, **moments} for system, name in names])
     is_open = pl.repeat(value=False, n=told.entities.height, eager=True)
     assert without_settled_work(told, AS_OF - WEEK, is_open) is told

@@ -22,12 +22,8 @@ START, END = ago(hours=5), ago(hours=4)
 DEATH = system_named("lionagi").ends.death_codes[0]
 RUNNING = {"entity_id": "a", "started_at": START, "raw_status": "running", "kind": "agent"}
 DONE = {**RUNNING, "raw_status": "completed", "ended_at": END, "end_written_by": "executor"}
-REAPED = {
-    **DONE,
-    "raw_status": "failed",
-    "end_written_by": "observer",
-    "reason_code": "session.phantom.process_dead",
-}
+DEAD = {"end_written_by": "observer", "reason_code": "session.phantom.process_dead"}
+REAPED = {**DONE, "raw_status": "failed", **DEAD}
 
 
 def said(*moments, entity_id="a", **more):
@@ -164,9 +160,7 @@ def test_only_activity_of_sessions_counts():
 
 
 def test_an_end_in_the_history_closes_a_stretch_of_work():
-    ended = {
-        **said(MIDDLE)[0], "seq": 1, "status": "completed", "previous_status": "running",
-    }  # fmt: skip
+    ended = said(MIDDLE, status="completed", previous_status="running")[0] | {"seq": 1}
     found = gaps_of(RUNNING, END, transitions=[ended])
     assert shown(found) == [
         (1800.0, "other_end", None),
@@ -309,14 +303,9 @@ def test_silences_equal_the_loop_over_sessions(sessions, thresholds):
         row = {"entity_id": name, "started_at": origin + timedelta(minutes=one["began"])}
         row |= {"kind": "agent", "raw_status": "running"}
         if one["ended"] is not None:
-            row |= {
-                "raw_status": "failed",
-                "ended_at": origin + timedelta(minutes=one["ended"]),
-                "end_written_by": "executor" if one["end_by"] == "executor" else "observer",
-                "reason_code": system_named("lionagi").ends.death_codes[0]
-                if one["end_by"] == "reaper"
-                else None,
-            }
+            row |= {"raw_status": "failed", "ended_at": origin + timedelta(minutes=one["ended"])}
+            row["end_written_by"] = "executor" if one["end_by"] == "executor" else "observer"
+            row["reason_code"] = DEATH if one["end_by"] == "reaper" else None
         rows.append(row)
         moments = [origin + timedelta(minutes=at) for at in one["said"]]
         events += said(*moments, entity_id=name)

@@ -34,15 +34,8 @@ def runs(rows, **columns):
     )  # fmt: skip
 
 
-MIXED = [
-    (600, "completed"),
-    (3600, "completed"),
-    (3601, "completed"),
-    (5000, "failed"),
-    (7200, "timed_out"),
-    (9000, "running"),
-    (900, "running"),
-]
+MIXED = [*((seconds, "completed") for seconds in (600, 3600, 3601)), (5000, "failed")]
+MIXED += [(7200, "timed_out"), (9000, "running"), (900, "running")]
 
 
 def told(frame, threshold, **asked):
@@ -64,28 +57,19 @@ def test_an_age_at_the_threshold_is_not_flagged():
 
 def test_todays_thresholds_are_marked_and_always_there():
     table = sa.survival.slow_thresholds(runs(MIXED), [60.0], by=())
-    assert table.select("threshold_s", "known_as").rows() == [
-        (60.0, None),
-        (1800.0, "30 min (ADR-0017)"),
-        (3600.0, "1 h (ADR-0025, policy v1)"),
-    ]
+    today = [(1800.0, "30 min (ADR-0017)"), (3600.0, "1 h (ADR-0025, policy v1)")]
+    assert table.select("threshold_s", "known_as").rows() == [(60.0, None), *today]
 
 
 def test_counted_per_week_and_kind():
-    frame = pl.concat(
-        [
-            runs([(4000, "completed")]),
-            runs([(4000, "failed")], started_at=MONDAY + timedelta(days=6, hours=23)),
-            runs([(4000, "failed")], started_at=MONDAY + timedelta(days=7)),
-            runs([(4000, "completed")], kind="agent"),
-        ]
-    )
+    done, failed = [(4000, "completed")], [(4000, "failed")]
+    late = [MONDAY + timedelta(days=6, hours=23), MONDAY + timedelta(days=7)]
+    failures = [runs(failed, started_at=at) for at in late]
+    frame = pl.concat([runs(done), *failures, runs(done, kind="agent")])
     hour = sa.survival.slow_thresholds(frame, [3600]).filter(pl.col("threshold_s") == 3600)
-    assert hour.select("week", "kind", "n_flagged", "n_finished_well").rows() == [
-        ("2026-W21", "agent", 1, 1),
-        ("2026-W21", "flow", 2, 1),
-        ("2026-W22", "flow", 1, 0),
-    ]
+    first = [("2026-W21", "agent", 1, 1), ("2026-W21", "flow", 2, 1)]
+    counted = hour.select("week", "kind", "n_flagged", "n_finished_well").rows()
+    assert counted == [*first, ("2026-W22", "flow", 1, 0)]
 
 
 def test_healthy_runs_flagged_are_a_share_of_those_that_complete():
@@ -109,9 +93,7 @@ def test_the_healthy_share_of_the_generator_lies_in_its_interval():
         cause=pl.when(pl.col("end") != "timed_out").then("end"),
     )  # fmt: skip
     hour = told(frame, 3600)
-    healthy = durations(60_000, seed=6).filter(
-        pl.col("kind") == "flow", pl.col("end") == "completed"
-    )
+    healthy = durations(60_000, seed=6).filter(kind="flow", end="completed")
     truth = healthy.filter(pl.col("duration_s") > 3600).height / healthy.height
     assert 0.3 < truth < 0.7
     assert hour["healthy_flagged_low"] <= truth <= hour["healthy_flagged_high"]
@@ -128,9 +110,8 @@ def test_left_out_runs_do_not_count():
 
 
 def test_wrong_columns_are_refused():
-    with pytest.raises(
-        sa.errors.MissingColumnsError, match=r"slow_thresholds needs columns \['agent'\]"
-    ):
+    words = r"slow_thresholds needs columns \['agent'\]"
+    with pytest.raises(sa.errors.MissingColumnsError, match=words):
         sa.survival.slow_thresholds(runs(MIXED), by="agent")
 
 
@@ -146,18 +127,16 @@ def test_completion_times_of_what_all_completed_are_their_distribution():
 
 
 def test_other_ends_are_no_completions_and_cut_offs_are_not_dropped():
-    shares = sa.survival.completion_times(
-        TYPE_I.with_columns(cause=pl.when("ended").then(pl.lit("completed")))
-    )
+    completed = TYPE_I.with_columns(cause=pl.when("ended").then(pl.lit("completed")))
+    shares = sa.survival.completion_times(completed)
     naive = TYPE_I.filter("ended")
     at_240 = naive.filter(pl.col("duration_s") <= 240).height / naive.height
     assert at(shares, 240)["share"] < at_240
     assert shares["horizon_s"].unique().to_list() == [900]
 
 
-ROWS = st.lists(
-    st.tuples(st.integers(0, 9), st.sampled_from(sorted(ENDS))), min_size=1, max_size=40
-)
+ROW = st.tuples(st.integers(0, 9), st.sampled_from(sorted(ENDS)))
+ROWS = st.lists(ROW, min_size=1, max_size=40)
 
 
 @given(ROWS)
@@ -167,12 +146,10 @@ def test_shares_rise_to_one_and_their_intervals_hold_them(rows):
     if not any(ending == "completed" for _, ending in rows):
         assert shares.is_empty()
         return
-    assert shares["share"].is_sorted()
-    assert shares["share"].to_list()[-1] == 1
+    assert shares["share"].is_sorted() and shares["share"].to_list()[-1] == 1
     inside = shares.drop_nulls()
-    assert inside.filter(
-        ~pl.col("share").is_between(pl.col("share_low") - 1e-9, pl.col("share_high") + 1e-9)
-    ).is_empty()
+    assert (inside["share"] >= inside["share_low"] - 1e-9).all()
+    assert (inside["share"] <= inside["share_high"] + 1e-9).all()
 
 
 @given(ROWS, st.integers(1, 10))

@@ -23,31 +23,18 @@ NOW = datetime.fromtimestamp(NOW_S, UTC)
 
 
 def session(name, **more):
-    return {
-        "id": name,
-        "progression_id": "p",
-        "status": "completed",
-        "created_at": NOW_S - 100,
-        **more,
-    }
+    ended = {"status": "completed", "created_at": NOW_S - 100}
+    return {"id": name, "progression_id": "p", **ended, **more}
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
+    b = session("b", status="failed", odd="text", blob=b"\x00\xff")
+    said = {"content": json.dumps({"x": "said"}), "role": "user"}
     return write_store(
         tmp_path_factory.mktemp("store") / "state.db",
-        sessions=[
-            session("a", source_kind="live", odd=1),
-            session("b", status="failed", odd="text", blob=b"\x00\xff"),
-        ],
-        messages=[
-            {
-                "id": "m",
-                "created_at": NOW_S - 50,
-                "content": json.dumps({"x": "said"}),
-                "role": "user",
-            }
-        ],
+        sessions=[session("a", source_kind="live", odd=1), b],
+        messages=[{"id": "m", "created_at": NOW_S - 50, **said}],
         status_transitions=[{"id": "t", "source": "executor", "entity_id": "a"}],
     )
 
@@ -71,22 +58,13 @@ def test_read_gives_frames_and_says_so(store):
     assert "Next:" in repr(snap)
 
 
-@pytest.mark.parametrize(
-    "as_of",
-    a_few(
-        [
-            pytest.param(NOW, id="aware"),
-            pytest.param(NOW.replace(tzinfo=None), id="naive is UTC"),
-            pytest.param(NOW.astimezone(timezone(timedelta(hours=-7))), id="another zone"),
-            pytest.param("2026-05-27", id="a date as text"),
-            pytest.param("2026-05-27T02:00:00+02:00", id="ISO text with a zone"),
-            pytest.param(NOW.date(), id="a date"),
-            pytest.param(int(NOW_S), id="epoch seconds"),
-            pytest.param(f"{NOW_S}", id="epoch seconds as text"),
-        ],
-        3,
-    ),
-)
+MOMENTS = [
+    *(NOW, NOW.replace(tzinfo=None), NOW.astimezone(timezone(timedelta(hours=-7)))),
+    *("2026-05-27", "2026-05-27T02:00:00+02:00", NOW.date(), int(NOW_S), f"{NOW_S}"),
+]
+
+
+@pytest.mark.parametrize("as_of", a_few(MOMENTS, 3))
 def test_as_of_may_be_written_in_many_ways(store, as_of):
     snap = sa.read(store, as_of=as_of)
     assert snap.as_of == NOW
@@ -110,11 +88,8 @@ def test_several_stores_are_one_snapshot(tmp_path):
     snap = sa.read(one, two)
     assert snap.sources["source"].to_list() == [str(one), str(two)]
     raw = snap.sql("SELECT store, id, model, agent_name FROM raw_sessions ORDER BY ALL")
-    assert raw.rows() == [
-        (str(one), "a", "m1", None),
-        (str(two), "a", None, None),
-        (str(two), "b", None, "x"),
-    ]
+    of_two = [(str(two), "a", None, None), (str(two), "b", None, "x")]
+    assert raw.rows() == [(str(one), "a", "m1", None), *of_two]
     assert sa.read([one, two]).sources.height == 2
     assert sa.read(tmp_path).sources.height == 2
     assert sa.read(f"{tmp_path}/*.db").sources.height == 2
@@ -141,12 +116,8 @@ def test_a_hostile_name_does_nothing_where_it_is_shown(tmp_path):
 
 @pytest.mark.slow
 def test_several_inputs_say_that_they_share_one_instant_and_where_each_ends(tmp_path):
-    paths = [
-        write_store(
-            tmp_path / f"{days}.db", sessions=[session("a", created_at=NOW_S - 86400 * days)]
-        )
-        for days in (0, 3)
-    ]
+    rows = {days: session("a", created_at=NOW_S - 86400 * days) for days in (0, 3)}
+    paths = [write_store(tmp_path / f"{days}.db", sessions=[row]) for days, row in rows.items()]
     one, both = sa.read(paths[0]), sa.read(*paths)
     assert "one instant" not in repr(one) + one._repr_html_()
     for shown in (repr(both), both._repr_html_()):
@@ -201,14 +172,11 @@ def test_a_snapshot_without_inputs_can_be_shown():
 
 
 def test_raw_tables_hold_what_is_stored(store, kept):
-    snap = kept
-    raw = snap.sql("SELECT id, created_at, odd, blob FROM raw_sessions ORDER BY id")
+    raw = kept.sql("SELECT id, created_at, odd, blob FROM raw_sessions ORDER BY id")
     assert raw.rows() == [("a", NOW_S - 100, "1", None), ("b", NOW_S - 100, "text", "00FF")]
     assert raw.schema["created_at"] == pl.Float64
-    assert snap.sql("SELECT store, source FROM raw_status_transitions").row(0) == (
-        str(store),
-        "executor",
-    )
+    changes = kept.sql("SELECT store, source FROM raw_status_transitions")
+    assert changes.row(0) == (str(store), "executor")
 
 
 def test_bodies_are_read_only_on_request(store, kept):
@@ -225,7 +193,6 @@ def test_a_database_of_something_else_gives_no_raw_tables(tmp_path):
     write_store(tmp_path / "one.db", sessions=[session("a")])
     with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
         connection.execute("CREATE TABLE secrets (x)")
-        connection.commit()
     snap = sa.read(tmp_path)
     assert snap.findings.filter(code="source.skipped").height == 1
     assert "raw_secrets" not in snap.schema()["frame"].to_list()
@@ -241,21 +208,16 @@ def test_a_hostile_table_is_only_a_table(tmp_path):
         connection.execute(f"INSERT INTO \"{quoted}\" VALUES (5, 'mine')")
         connection.commit()
     snap = sa.read(path)
-    assert snap.sql(f'FROM "raw_{quoted}"').row(0, named=True) == {
-        "store": str(path),
-        'c"; DROP': 5,
-    }
+    row = snap.sql(f'FROM "raw_{quoted}"').row(0, named=True)
+    assert row == {"store": str(path), 'c"; DROP': 5}
     assert snap.sql("SELECT count(*) FROM states").item() == 1
 
 
 def test_empty_and_odd_raw_tables(tmp_path):
-    path = write_store(
-        tmp_path / "state.db",
-        sessions=[],
-        numbers=[{"i": 1, "r": 1, "n": None}, {"i": 2**62, "r": 0.5, "n": None}],
-        bytes=[{"x": b"\x01"}, {"x": "text"}, {"x": b"\xff\xfe"}],
-    )
-    snap = sa.read(path, as_of=NOW)
+    numbers = [{"i": 1, "r": 1, "n": None}, {"i": 2**62, "r": 0.5, "n": None}]
+    cells = [{"x": b"\x01"}, {"x": "text"}, {"x": b"\xff\xfe"}]
+    store = write_store(tmp_path / "state.db", sessions=[], numbers=numbers, bytes=cells)
+    snap = sa.read(store, as_of=NOW)
     assert snap.sql("FROM raw_sessions").height == 0
     numbers = snap.sql("SELECT i, r, n FROM raw_numbers")
     assert numbers.rows() == [(1, 1.0, None), (2**62, 0.5, None)]
@@ -302,8 +264,7 @@ def test_every_table_of_a_real_store_can_be_asked(lionagi_samples, version):
 
 @pytest.mark.slow
 def test_schema_lists_every_column_of_every_table(kept):
-    snap = kept
-    columns = snap.schema()
+    columns = (snap := kept).schema()
     assert columns.columns == ["frame", "column", "dtype", "unit", "meaning"]
     for name in snap.sql("SHOW TABLES")["name"]:
         listed = snap.schema(name)
@@ -335,18 +296,15 @@ def test_a_whole_table_has_no_row_cap(demo):
 
 
 def test_states_of_another_policy_do_not_mix(demo):
-    snap = demo
     query = "SELECT count(*) FROM states WHERE severity = 'critical'"
     aborted = "SELECT count(*) FROM states WHERE outcome = 'aborted'"
-    plain, mild = snap.sql(query).item(), snap.sql(query, policy=sa.Policy.adr0025()).item()
-    assert plain - mild <= snap.sql(aborted).item()
-    assert mild < plain
-    assert snap.sql(query).item() == plain
+    plain, mild = demo.sql(query).item(), demo.sql(query, policy=sa.Policy.adr0025()).item()
+    assert plain - mild <= demo.sql(aborted).item()
+    assert mild < plain == demo.sql(query).item()
 
 
 def test_a_small_question_is_answered_at_once(kept):
     """The states are derived once: asking for them again costs little more than nothing."""
-    snap = kept
     states = "SELECT severity, count(*) FROM states GROUP BY ALL"
-    snap.sql(states)
-    assert times_as_slow(snap.sql, states, "SELECT 1", most=10) < 10
+    kept.sql(states)
+    assert times_as_slow(kept.sql, states, "SELECT 1", most=10) < 10

@@ -27,6 +27,7 @@ from tests.frames import (
 
 MERGED = {"lifecycle": "merged", "outcome": "merged"}
 START, END = ago(hours=5), ago(hours=4)
+WEEK = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
 REAPED = {
     "ended_at": ago(hours=1), "last_activity_at": END, "end_written_by": "observer",
     "reason_code": "session.phantom.process_dead",
@@ -74,12 +75,8 @@ def measured(entity, state, **asked):
 def test_a_duration_says_what_was_seen(entity, state, duration_s, ending, cut_off_by):
     found = measured(entity, state).row(0, named=True)
     assert found["left_out"] is None
-    assert (found["duration_s"], found["ending"], found["cut_off_by"]) == (
-        duration_s,
-        ending,
-        cut_off_by,
-    )
-    assert found["ended"] is (cut_off_by is None)
+    assert (found["duration_s"], found["ending"]) == (duration_s, ending)
+    assert (found["cut_off_by"], found["ended"]) == (cut_off_by, cut_off_by is None)
 
 
 @pytest.mark.parametrize(
@@ -127,22 +124,19 @@ def test_a_running_row_with_an_end_counts_as_running():
 
 
 def test_runs_are_chosen_by_their_start_not_their_end():
-    week = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
-    began_before = measured(
-        {"started_at": ago(days=20), "ended_at": ago(days=3)}, DONE, window=week
-    )
-    ended_after = measured({"started_at": ago(days=3), "ended_at": ago(days=1)}, DONE, window=week)
-    assert (began_before.height, ended_after.height) == (0, 1)
+    began_before = {"started_at": ago(days=20), "ended_at": ago(days=3)}
+    ended_after = {"started_at": ago(days=3), "ended_at": ago(days=1)}
+    assert measured(began_before, DONE, window=WEEK).is_empty()
+    assert measured(ended_after, DONE, window=WEEK).height == 1
 
 
 def test_runs_without_a_start_are_placed_by_what_is_known():
-    week = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
     for entity, is_in in (
         ({"started_at": None, "ended_at": ago(days=3)}, True),
         ({"started_at": None, "created_at": ago(days=30)}, False),
         ({"started_at": None}, True),
     ):
-        assert (measured(entity, DONE, window=week).height == 1) is is_in
+        assert (measured(entity, DONE, window=WEEK).height == 1) is is_in
 
 
 def test_only_sessions_are_runs():
@@ -201,23 +195,21 @@ def test_causes_are_there_where_the_end_was_seen():
 
 
 def test_a_window_is_the_end_of_what_is_known():
-    week = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
     long = {"started_at": ago(days=3), "ended_at": ago(days=1)}
-    cut = measured(long, DONE, window=week).row(0, named=True)
+    cut = measured(long, DONE, window=WEEK).row(0, named=True)
     assert (cut["duration_s"], cut["cut_off_by"]) == (86_400.0, "window_end")
-    assert (cut["ending"], cut["cause"], cut["ended_at"]) == ("running", None, week.until)
+    assert (cut["ending"], cut["cause"], cut["ended_at"]) == ("running", None, WEEK.until)
     whole = measured(long, DONE).row(0, named=True)
     assert (whole["duration_s"], whole["cut_off_by"]) == (2 * 86_400.0, None)
 
 
 def test_runs_that_were_over_before_the_window_were_not_active_in_it():
-    week = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
-    over = {"started_at": ago(days=20), "ended_at": week.since}
-    assert measured(over, DONE, window=week, cohort="active").is_empty()
+    over = {"started_at": ago(days=20), "ended_at": WEEK.since}
+    assert measured(over, DONE, window=WEEK, cohort="active").is_empty()
     # What began earlier came under observation then, and says nothing about before.
-    active = {**over, "ended_at": week.since + timedelta(days=1)}
-    found = measured(active, DONE, window=week, cohort="active")
-    assert found["entry_s"].item() == (week.since - ago(days=20)).total_seconds()
+    active = {**over, "ended_at": WEEK.since + timedelta(days=1)}
+    found = measured(active, DONE, window=WEEK, cohort="active")
+    assert found["entry_s"].item() == (WEEK.since - ago(days=20)).total_seconds()
 
 
 @pytest.mark.parametrize("option", ["cohort", "timeouts", "silent_runs", "observed_ends"])
@@ -238,10 +230,9 @@ def test_an_unknown_status_keeps_its_name():
 
 
 def test_spells_have_the_shape_of_the_schema_and_are_open_to_sql(demo):
-    snap = demo
-    runs = sa.survival.spells(snap)
+    runs = sa.survival.spells(demo)
     assert runs.schema == SPELLS.dtypes
-    asked = snap.sql("SELECT kind, count(*) AS n FROM spells WHERE left_out IS NULL GROUP BY ALL")
+    asked = demo.sql("SELECT kind, count(*) AS n FROM spells WHERE left_out IS NULL GROUP BY ALL")
     assert asked["n"].sum() == runs["left_out"].null_count()
 
 
@@ -313,10 +304,6 @@ def test_left_out_spells_are_in_no_step():
 
 
 def test_count_spells_names_missing_columns():
+    rows = steps_of([5.0]).rename({"n": "duration_s"})
     with pytest.raises(MissingColumnsError, match=r"count_spells needs columns \['kind'\]"):
-        count_spells(
-            steps_of([5.0])
-            .rename({"n": "duration_s"})
-            .with_columns(ended=pl.lit(True), left_out=pl.lit(None)),
-            by="kind",
-        )
+        count_spells(rows.with_columns(ended=pl.lit(True), left_out=pl.lit(None)), by="kind")

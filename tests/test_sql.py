@@ -31,33 +31,13 @@ def snapshot(entities, **more):
     return Snapshot(**{name: getattr(made, name) for name in Facts.__dataclass_fields__})
 
 
+FAILED = {"entity_id": "failed", "raw_status": "failed", "name": "unique-text-of-a-session"}
+RUNNING = {"raw_status": "running", "last_activity_at": ago(minutes=1), "n_messages": 1}
 SESSIONS = [
-    {
-        "entity_id": "failed",
-        "raw_status": "failed",
-        "name": "unique-text-of-a-session",
-        "started_at": ago(hours=3),
-        "ended_at": ago(hours=2),
-        "reason_code": "run.failed.exception",
-        "n_messages": 7,
-    },
+    {**FAILED, "started_at": ago(hours=3), "ended_at": ago(hours=2), "n_messages": 7},
     {"entity_id": "done", "raw_status": "completed", "ended_at": ago(hours=1), "n_messages": 3},
-    {
-        "entity_id": "slow",
-        "raw_status": "running",
-        "started_at": ago(hours=2),
-        "last_activity_at": ago(minutes=1),
-        "last_message_at": ago(minutes=1),
-        "n_messages": 1,
-    },
-    {
-        "entity_id": "fresh",
-        "raw_status": "running",
-        "started_at": ago(minutes=5),
-        "last_activity_at": ago(minutes=1),
-        "last_message_at": ago(minutes=1),
-        "n_messages": 1,
-    },
+    {**RUNNING, "entity_id": "slow", "started_at": ago(hours=2)},
+    {**RUNNING, "entity_id": "fresh", "started_at": ago(minutes=5)},
 ]
 EVENTS = [
     {"source": "state.db", "entity_id": "done", "at": ago(hours=2), "kind": "message", "seq": 1},
@@ -86,51 +66,27 @@ def snap():
         pytest.param("SUMMARIZE entities", None, id="SUMMARIZE"),
         pytest.param("SHOW TABLES", None, id="SHOW TABLES"),
         pytest.param(
-            "WITH a AS (SELECT 1 AS x), b AS (SELECT x + 1 AS y FROM a) SELECT y FROM b",
-            [(2,)],
-            id="WITH",
+            "WITH a AS (SELECT 1 AS x), b AS (SELECT x + 1 FROM a) FROM b", [(2,)], id="WITH"
         ),
-        pytest.param(
-            "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 3) "
-            "SELECT max(n) FROM t",
-            [(3,)],
-            id="a recursion that ends",
-        ),
-        pytest.param(
-            "WITH states AS (SELECT * FROM states) SELECT count(*) FROM states",
-            [(4,)],
-            id="a WITH named like the table it reads",
-        ),
-        pytest.param(
-            "SELECT * FROM (SELECT severity FROM states) "
-            "PIVOT (count(*) FOR severity IN ('critical', 'info'))",
-            [(1, 2)],
-            id="PIVOT with its values",
-        ),
-        pytest.param(
-            "SELECT e.kind, s.severity FROM events e JOIN states s USING (entity_id) LIMIT 0",
-            [],
-            id="a join",
-        ),
-        pytest.param(
-            "SELECT row_number() OVER (ORDER BY entity_id) AS n FROM entities QUALIFY n = 4",
-            [(4,)],
-            id="a window",
-        ),
+        ("WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 3) "
+         "SELECT max(n) FROM t", [(3,)]),
+        ("WITH states AS (SELECT * FROM states) SELECT count(*) FROM states", [(4,)]),
+        ("SELECT * FROM (SELECT severity FROM states) "
+         "PIVOT (count(*) FOR severity IN ('critical', 'info'))", [(1, 2)]),
+        ("SELECT e.kind, s.severity FROM events e JOIN states s USING (entity_id) LIMIT 0", []),
+        ("SELECT row_number() OVER (ORDER BY entity_id) AS n FROM entities QUALIFY n = 4", [(4,)]),
         pytest.param("SELECT unnest([1, 2]) AS x", [(1,), (2,)], id="unnest"),
         pytest.param("SELECT value FROM json_each('[5]')", [("5",)], id="json_each"),
         pytest.param("SELECT '{\"a\": 1}'::JSON ->> '$.a'", [("1",)], id="JSON"),
         pytest.param("SELECT repeat('ab', 2), lpad('x', 3, '-')", [("abab", "--x")], id="repeat"),
         pytest.param("SELECT repeat('a', NULL)", [(None,)], id="repeat of null"),
-        pytest.param(
-            "SELECT format('{:.1f}', 1.25), printf('%03d', 7)", [("1.2", "007")], id="format"
-        ),
+        ("SELECT format('{:.1f}', 1.25), printf('%03d', 7)", [("1.2", "007")]),
         pytest.param("SELECT upper(entity_id) FROM ENTITIES LIMIT 1", [("FAILED",)], id="any case"),
         pytest.param("SELECT name.upper() FROM entities LIMIT 0", [], id="dots as calls"),
         pytest.param('SELECT count(*) FROM "events"', [(2,)], id="quoted"),
         pytest.param("SELECT [x * 2 FOR x IN [1, 2]]", [([2, 4],)], id="comprehension"),
     ],
-)
+)  # fmt: skip
 def test_what_a_query_may_be(snap, query, rows):
     answer = snap.sql(query)
     assert answer.width > 0
@@ -237,30 +193,16 @@ def test_order_by_is_kept(snap):
         pytest.param("SELECT ? - ?", [5, 3], 2, id="in order"),
         pytest.param("SELECT $2 - $1", (5, 3), -2, id="numbered"),
         pytest.param("SELECT 'x' IN $a", {"a": ["x", "y"]}, True, id="a list"),
-        pytest.param(
-            "SELECT count(*) FROM events WHERE at > $t",
-            {"t": "2026-05-26T22:30Z"},
-            1,
-            id="ISO text",
+        *(
+            pytest.param("SELECT count(*) FROM events WHERE at > $t", {"t": at}, 1, id=kind)
+            for kind, at in {
+                "ISO text": "2026-05-26T22:30Z",
+                "a datetime": ago(hours=1.5),
+                "another zone": datetime(2026, 5, 27, 0, 30, tzinfo=timezone(timedelta(hours=2))),
+            }.items()
         ),
-        pytest.param(
-            "SELECT count(*) FROM events WHERE at > $t", {"t": ago(hours=1.5)}, 1, id="a datetime"
-        ),
-        pytest.param(
-            "SELECT count(*) FROM events WHERE at > $t",
-            {"t": datetime(2026, 5, 27, 0, 30, tzinfo=timezone(timedelta(hours=2)))},
-            1,
-            id="another zone",
-        ),
-        pytest.param(
-            "SELECT count(*) FROM entities WHERE n_messages > $n",
-            {"n": "5"},
-            1,
-            id="a number as text",
-        ),
-        pytest.param(
-            "SELECT count(*) FROM states WHERE severity = $s", {"s": "critical"}, 1, id="a word"
-        ),
+        ("SELECT count(*) FROM entities WHERE n_messages > $n", {"n": "5"}, 1),
+        ("SELECT count(*) FROM states WHERE severity = $s", {"s": "critical"}, 1),
         pytest.param("SELECT $a IS NULL", {"a": None}, True, id="null"),
     ],
 )
@@ -323,7 +265,8 @@ CALLS = (
     "localtimestamp get_current_timestamp() range(1000000000000) "
     "generate_series(1,1000000000000) list_resize([1],1000000000000) "
     "format('{:2000000000}',1) format('{:{}}',1,2000000000) printf('%2000000000d',1) "
-    "printf('%*d',2000000000,1)"
+    "printf('%*d',2000000000,1) user current_user session_user current_role current_catalog "
+    "current_schema current_database"
 ).split()
 REFUSED = [
     # files
@@ -399,18 +342,6 @@ def test_an_age_never_counts_from_today(snap, query):
     with pytest.raises(QueryRefusedError, match=r"Hint: age\(as_of\(\), x\)"):
         snap.sql(query)
     assert snap.sql("SELECT age(as_of(), as_of() - INTERVAL 1 DAY) AS x").item() is not None
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("user", "current_user", "session_user", "current_role"),
-        *("current_catalog", "current_schema", "current_database"),
-    ],
-)
-def test_the_engine_does_not_say_who_it_is(snap, word):
-    with pytest.raises(QueryError):
-        snap.sql(f"SELECT {word}")
 
 
 def test_a_fault_of_the_engine_shows_no_path_of_it():
@@ -513,13 +444,8 @@ def test_any_heap_of_words_is_answered_or_refused(words):
 @pytest.mark.parametrize(
     "query",
     [
-        pytest.param(
-            "SELECT count(*) FROM range(1000000000000) a, range(1000) b", id="a cross join"
-        ),
-        pytest.param(
-            "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t",
-            id="an endless recursion",
-        ),
+        "SELECT count(*) FROM range(1000000000000) a, range(1000) b",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t",
     ],
 )
 def test_a_query_has_a_time_limit(snap, query):
@@ -556,33 +482,26 @@ def test_two_threads_do_not_disturb_each_other(snap):
     assert len(errors) == 2
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT repeat('x', 4000000000)",
-        "SELECT lpad('x', 2000000000, 'y')",
-        "SELECT rpad('x', n, 'y') FROM (VALUES (5), (2000000000)) t(n)",
-        "SELECT 'x'.repeat(4000000000)",
-    ],
-)
-def test_long_texts_are_not_built(snap, query):
-    with pytest.raises(QueryError, match="makes at most 100,000"):
-        snap.sql(query)
+LONG, GROWS = "makes at most 100,000", "or 500,000 bytes more than it was given"
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "words"),
     [
-        "SELECT length(repeat(repeat([1], 100000), 100000))",
-        "SELECT length(repeat([repeat([1], 100000)], 100000))",
-        "SELECT length(replace(repeat('a', 100000), 'a', repeat('b', 40000)))",
-        "SELECT length(regexp_replace(repeat('a', 100000), 'a', repeat('b', 40000), 'g'))",
-        "SELECT length(regexp_replace(repeat('a', 100000), '(a+)', repeat('\\1', 40000)))",
+        ("repeat('x', 4000000000)", LONG),
+        ("lpad('x', 2000000000, 'y')", LONG),
+        ("rpad('x', n, 'y') FROM (VALUES (5), (2000000000)) t(n)", LONG),
+        ("'x'.repeat(4000000000)", LONG),
+        ("length(repeat(repeat([1], 100000), 100000))", GROWS),
+        ("length(repeat([repeat([1], 100000)], 100000))", GROWS),
+        ("length(replace(repeat('a', 100000), 'a', repeat('b', 40000)))", GROWS),
+        ("length(regexp_replace(repeat('a', 100000), 'a', repeat('b', 40000), 'g'))", GROWS),
+        ("length(regexp_replace(repeat('a', 100000), '(a+)', repeat('\\1', 40000)))", GROWS),
     ],
 )
-def test_values_do_not_grow_by_what_they_hold(snap, query):
-    with pytest.raises(QueryError, match="or 500,000 bytes more than it was given"):
-        snap.sql(query)
+def test_long_texts_are_not_built(snap, query, words):
+    with pytest.raises(QueryError, match=words):
+        snap.sql(f"SELECT {query}")
 
 
 @pytest.mark.slow
@@ -617,35 +536,20 @@ def built_on_itself(select, n_levels, first="SELECT 1 AS x"):
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        pytest.param(
-            built_on_itself("SELECT {'a': x, 'b': x} AS x", 16), "10,000 fields", id="structs"
-        ),
-        pytest.param(built_on_itself("SELECT t AS a, t AS b", 16), "10,000 fields", id="tables"),
-        pytest.param(
-            built_on_itself("SELECT {'a': x, 'b': x} AS x", 40), "20 levels", id="more structs"
-        ),
-        pytest.param(
+        (built_on_itself("SELECT {'a': x, 'b': x} AS x", 16), "10,000 fields"),
+        (built_on_itself("SELECT t AS a, t AS b", 16), "10,000 fields"),
+        (built_on_itself("SELECT {'a': x, 'b': x} AS x", 40), "20 levels"),
+        (
             "WITH c0 AS (SELECT 1 AS x), "
             + ", ".join(f"c{n} AS (SELECT [x, x] AS x FROM c{n - 1})" for n in range(1, 40))
             + " FROM c39",
             "20 levels",
-            id="names of WITH",
         ),
-        pytest.param(
-            built_on_itself("SELECT *, *", 7, "FROM entities"), "columns; at most", id="columns"
-        ),
-        pytest.param("SELECT " + "[" * 100 + "1" + "]" * 100, "30 deep", id="lists"),
-        pytest.param(
-            "SELECT from_json('[]', '" + "[" * 300 + '"INT"' + "]" * 300 + "')",
-            "30 deep",
-            id="json",
-        ),
-        pytest.param(
-            "SELECT from_json('[]', '" + "[" * 20000 + '"INT"' + "]" * 20000 + "')",
-            "30 deep",
-            id="json without an end",
-        ),
-        pytest.param("SELECT NULL::INT[99999] FROM range(1000000)", "10,000 fields", id="arrays"),
+        (built_on_itself("SELECT *, *", 7, "FROM entities"), "columns; at most"),
+        ("SELECT " + "[" * 100 + "1" + "]" * 100, "30 deep"),
+        ("SELECT from_json('[]', '" + "[" * 300 + '"INT"' + "]" * 300 + "')", "30 deep"),
+        ("SELECT from_json('[]', '" + "[" * 20000 + '"INT"' + "]" * 20000 + "')", "30 deep"),
+        ("SELECT NULL::INT[99999] FROM range(1000000)", "10,000 fields"),
     ],
 )
 def test_results_of_a_shape_that_explodes_are_refused(snap, query, words):
@@ -662,10 +566,7 @@ def test_a_query_may_have_levels(snap):
 @pytest.mark.parametrize(
     ("value", "found"),
     [
-        (
-            "[TIMESTAMP 'infinity', NULL, TIMESTAMP '2020-01-01']",
-            [None, None, datetime(2020, 1, 1)],
-        ),
+        ("[TIMESTAMP 'infinity', NULL, DATE '2020-01-01']", [None, None, datetime(2020, 1, 1)]),
         ("[DATE '-infinity']", [None]),
         ("[[DATE 'infinity']]", "[[infinity]]"),
         ("{'a': 'infinity'::TIMESTAMP}", "{'a': infinity}"),
@@ -708,19 +609,14 @@ def test_a_cut_result_says_so(snap):
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        pytest.param("WITH a AS (" * 12, "WITH inside WITH", id="unfinished"),
-        pytest.param("WITH a AS (" * 12 + "SELECT 1", "WITH inside WITH", id="half"),
-        pytest.param(
-            "with a as (" * 9 + "select from where" + ") select 1" * 9,
-            "WITH inside WITH",
-            id="balanced, but wrong",
-        ),
-        pytest.param("WITH a AS NOT MATERIALIZED (SELECT 1) FROM a", "NOT MATERIALIZED", id="not"),
-        pytest.param("SELECT " + "nullif(" * 25 + "1" + ", 2)" * 25, "too deeply", id="macros"),
-        pytest.param(
+        ("WITH a AS (" * 12, "WITH inside WITH"),
+        ("WITH a AS (" * 12 + "SELECT 1", "WITH inside WITH"),
+        ("with a as (" * 9 + "select from where" + ") select 1" * 9, "WITH inside WITH"),
+        ("WITH a AS NOT MATERIALIZED (SELECT 1) FROM a", "NOT MATERIALIZED"),
+        ("SELECT " + "nullif(" * 25 + "1" + ", 2)" * 25, "too deeply"),
+        (
             "SELECT count(*) FROM " + "(SELECT *, * FROM " * 18 + "(SELECT 1 AS a)" + ")" * 18,
             "* at most 16 times",
-            id="stars",
         ),
     ],
 )
@@ -732,16 +628,13 @@ def test_what_would_explode_before_it_runs_is_refused(snap, query, words):
 
 
 def test_nesting_that_people_write_is_fine(snap):
-    four = (
-        "WITH a AS (WITH b AS (WITH c AS (WITH d AS (SELECT 1 AS x) FROM d) FROM c) FROM b) FROM a"
-    )
-    assert snap.sql(four).item() == 1
+    four = "WITH b AS (WITH c AS (WITH d AS (SELECT 1 AS x) FROM d) FROM c) FROM b"
+    assert snap.sql(f"WITH a AS ({four}) FROM a").item() == 1
     many = "WITH " + ", ".join(f"a{i} AS (SELECT {i} AS x)" for i in range(50)) + " FROM a49"
     assert snap.sql(many).item() == 49
     assert snap.sql("SELECT nullif(nullif(nullif(1, 2), 3), 4)").item() == 1
-    assert (
-        snap.sql("SELECT repeat('x', length(repeat('x', length(repeat('y', 3)))))").item() == "xxx"
-    )
+    three = "length(repeat('x', length(repeat('y', 3))))"
+    assert snap.sql(f"SELECT repeat('x', {three})").item() == "xxx"
 
 
 WRONG_LIMITS = {

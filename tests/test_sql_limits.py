@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import duckdb
 import polars as pl
 import pytest
 
@@ -72,14 +73,12 @@ def files_of_queries():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "query", a_few(pytest.param(query, id=name) for name, query in LONG_TO_PLAN.items())
-)
-def test_the_limit_holds_while_a_query_is_read_and_planned(snap, query):
+@pytest.mark.parametrize("name", a_few(LONG_TO_PLAN))
+def test_the_limit_holds_while_a_query_is_read_and_planned(snap, name):
     snap.sql("FROM entities")  # computing tables and starting a process do not count
     began = time.monotonic()
     try:
-        snap.sql(query, timeout_s=0.3)
+        snap.sql(LONG_TO_PLAN[name], timeout_s=0.3)
     except QueryTimeoutError as error:
         assert "longer than its limit of 0.3 s" in str(error)
     assert time.monotonic() - began < 1.3
@@ -105,8 +104,8 @@ def test_a_call_that_nothing_interrupts_is_killed(snap):
 
 
 def test_an_engine_that_ends_a_query_itself_goes_on(snap, monkeypatch):
-    monkeypatch.setattr(running, "_LEAST_GRACE_S", 20)
-    monkeypatch.setattr(running, "_MOST_GRACE_S", 20)
+    for grace in ("_LEAST_GRACE_S", "_MOST_GRACE_S"):
+        monkeypatch.setattr(running, grace, 20)
     worker = the_worker()
     with pytest.raises(QueryTimeoutError):
         snap.sql("SELECT count(*) FROM range(1000000000000)", timeout_s=0.1)
@@ -147,13 +146,11 @@ TAKING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "query", a_few((pytest.param(query, id=name) for name, query in TAKING.items()), 2)
-)
-def test_what_takes_too_much_memory_gives_it_back(snap, query):
+@pytest.mark.parametrize("name", a_few(TAKING, 2))
+def test_what_takes_too_much_memory_gives_it_back(snap, name):
     here, there = resident_bytes("self"), resident_bytes(the_worker().pid)
     with pytest.raises(QueryError, match=r"more memory than its limit of 100 MB"):
-        snap.sql(query, memory_bytes=100 * MB)
+        snap.sql(TAKING[name], memory_bytes=100 * MB)
     assert resident_bytes("self") - here < 50 * MB
     assert resident_bytes(the_worker().pid) - there < 300 * MB
     assert snap.sql("SELECT 1").item() == 1
@@ -186,10 +183,9 @@ def test_one_process_answers_query_after_query_and_is_replaced_when_killed(snap)
     worker = the_worker()
     for _ in range(3):
         snap.sql("FROM states")
-        with pytest.raises(QueryError):
-            snap.sql("SELECT nothing FROM states")
-        with pytest.raises(QueryError):
-            snap.sql("SELECT 'x'::INTEGER")
+        for wrong in ("SELECT nothing FROM states", "SELECT 'x'::INTEGER"):
+            with pytest.raises(QueryError):
+                snap.sql(wrong)
     assert the_worker() is worker
 
 
@@ -302,10 +298,8 @@ def test_a_killed_parent_leaves_no_process_and_no_files(tmp_path):
         f"{ASKING}print(worker.pid, flush=True)\n"
         "ask(\"SELECT levenshtein(repeat('a', 90000), repeat('b', 90000)) FROM t\")"
     )
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
-    ) as parent:
+    how = {"stdout": subprocess.PIPE, "text": True, "env": os.environ | {"TMPDIR": str(tmp_path)}}
+    with subprocess.Popen([sys.executable, "-c", script], **how) as parent:
         worker = int(parent.stdout.readline())
         time.sleep(0.3)  # it is at the query
         parent.kill()
@@ -341,7 +335,6 @@ assert running._WORKERS._idle == [worker]
 
 def test_an_engine_that_fails_while_a_query_is_read_is_in_our_words(snap, monkeypatch):
     """Before anything is known of the query, and after a query of other tables."""
-    import duckdb
 
     def fails(*_, **__):
         raise duckdb.OutOfMemoryException("Out of Memory Error: it is full")

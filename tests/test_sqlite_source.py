@@ -45,6 +45,21 @@ def written(path, *, journal="delete", n_rows=N_ROWS, text="x" * 100):
     return path
 
 
+@pytest.fixture
+def path(tmp_path):
+    """A small store that a test may change."""
+    return written(tmp_path / "state.db")
+
+
+def executed(path, *statements):
+    """A store after statements and a commit."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+    return path
+
+
 def n_rows(path, **named):
     with open_store(path, **named) as store:
         return read_table(store, "t", {"id": INTEGER})[0].height
@@ -88,9 +103,8 @@ def without_privileges(code, *arguments):
                 ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
 
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
-    return subprocess.run(
-        command, preexec_fn=give_up, capture_output=True, text=True, check=True
-    ).stdout
+    how = {"capture_output": True, "text": True, "preexec_fn": give_up}
+    return subprocess.run(command, check=True, **how).stdout
 
 
 COUNT = """
@@ -118,26 +132,12 @@ HOLD = """
 # --- what works ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name",
-    a_few(
-        [
-            "state.db",
-            "with space.db",
-            "žluťoučký 研究 🐎.db",
-            "what?mode=memory.db",
-            "half#fragment.db",
-            "50%25 %00.db",
-            "-dash.db",
-            "quote'\".db",
-            "new\nline.db",
-            "file:state.db",
-            ":memory:",
-            os.fsdecode(b"not-utf8-\xff.db"),
-        ],
-        4,
-    ),
-)
+NAMES = ["state.db", "with space.db", "žluťoučký 研究 🐎.db", "what?mode=memory.db", "-dash.db"]
+NAMES += ["half#fragment.db", "50%25 %00.db", "quote'\".db", "new\nline.db", "file:state.db"]
+NAMES += [":memory:", os.fsdecode(b"not-utf8-\xff.db")]
+
+
+@pytest.mark.parametrize("name", a_few(NAMES, 4))
 def test_every_character_of_a_name_is_a_character_of_the_name(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / name
@@ -155,6 +155,10 @@ def test_the_label_is_the_name_as_it_was_given(tmp_path, monkeypatch):
         assert store.label == "monday"
 
 
+STORES = ["agent-orchestrator-go/ao.db", "lionagi/0.36.0/state.db"]
+STORES += ["opencode/v1_1.18.34/opencode.db", "opencode/v2_20260717/opencode-local.db"]
+
+
 def test_tables_and_columns_are_named(tmp_path):
     with open_store(written(tmp_path / "state.db")) as store:
         assert dict(store.tables) == {"t": ("id", "a")}
@@ -163,15 +167,7 @@ def test_tables_and_columns_are_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "agent-orchestrator-go/ao.db",
-        "lionagi/0.36.0/state.db",
-        "opencode/v1_1.18.34/opencode.db",
-        "opencode/v2_20260717/opencode-local.db",
-    ],
-)
+@pytest.mark.parametrize("name", STORES)
 def test_names_of_tables_and_columns_have_no_case(shared, tmp_path, name):
     """As in SQLite: a store of which every name was written in capitals has the same rows."""
     original = shared / "samples" / name
@@ -212,10 +208,7 @@ def read_in_december(path):
 
 
 def test_a_store_without_tables_has_none(tmp_path):
-    path = tmp_path / "state.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 3")
-    with open_store(path) as store:
+    with open_store(executed(tmp_path / "state.db", "PRAGMA user_version = 3")) as store:
         assert dict(store.tables) == {}
 
 
@@ -232,13 +225,11 @@ def test_a_link_leads_to_the_store_and_its_log(tmp_path):
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
 def test_page_sizes_and_encodings_of_sqlite_are_read(tmp_path, encoding, page_size):
-    path = tmp_path / "state.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA encoding='{encoding}'")
-        connection.execute(f"PRAGMA page_size={page_size}")
-        connection.execute("CREATE TABLE t (a TEXT)")
-        connection.execute("INSERT INTO t VALUES ('žluť ☃ 🐎')")
-        connection.commit()
+    path = executed(
+        tmp_path / "state.db",
+        *(f"PRAGMA encoding='{encoding}'", f"PRAGMA page_size={page_size}"),
+        *("CREATE TABLE t (a TEXT)", "INSERT INTO t VALUES ('žluť ☃ 🐎')"),
+    )
     with open_store(path) as store:
         assert read_table(store, "t", {"a": TEXT})[0]["a"].to_list() == ["žluť ☃ 🐎"]
 
@@ -291,8 +282,7 @@ def test_a_closed_store_says_so(tmp_path):
         store.check()
 
 
-def test_a_missing_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
-    path = written(tmp_path / "state.db")
+def test_a_missing_folder_for_temporary_files_is_no_room(path, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     message = refusal(path, errors.NoRoomError)
     assert "No private copy can be made: " in message
@@ -300,8 +290,7 @@ def test_a_missing_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
     assert "TMPDIR" in message
 
 
-def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, monkeypatch):
-    path = written(tmp_path / "state.db")
+def test_a_system_without_any_folder_for_temporary_files_is_no_room(path, monkeypatch):
 
     def none():
         raise FileNotFoundError(2, "No usable temporary directory found")
@@ -310,18 +299,14 @@ def test_a_system_without_any_folder_for_temporary_files_is_no_room(tmp_path, mo
     assert "No usable temporary directory found" in refusal(path, errors.NoRoomError)
 
 
-def test_a_copy_without_room_says_where_to_put_it(tmp_path, monkeypatch):
-    path = written(tmp_path / "state.db")
+def test_a_copy_without_room_says_where_to_put_it(path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: type("", (), {"free": 10})())
     message = refusal(path, errors.NoRoomError)
-    assert "needs 0.0 MB in" in message
-    assert "0.0 MB are free" in message
-    assert "TMPDIR" in message
+    assert all(words in message for words in ("needs 0.0 MB in", "0.0 MB are free", "TMPDIR"))
 
 
 @pytest.mark.parametrize("problem", [OSError(28, "No space left on device"), OSError(27, "big")])
-def test_a_disk_that_fills_while_copying_is_no_room(tmp_path, monkeypatch, problem):
-    path = written(tmp_path / "state.db")
+def test_a_disk_that_fills_while_copying_is_no_room(path, tmp_path, monkeypatch, problem):
 
     def full(source, target):
         raise problem
@@ -339,8 +324,7 @@ def _copier_is(script, path, monkeypatch):
     monkeypatch.setattr(processes, "isolated", lambda module: [sys.executable, str(path)])
 
 
-def test_a_copier_that_crashes_is_no_riddle(tmp_path, monkeypatch):
-    path = written(tmp_path / "state.db")
+def test_a_copier_that_crashes_is_no_riddle(path, tmp_path, monkeypatch):
     _copier_is("import os; os.abort()", tmp_path / "dies.py", monkeypatch)
     assert "crashed: exit code -6" in refusal(path, errors.DamagedStoreError)
 
@@ -356,27 +340,23 @@ def copier(path):
     return pid
 
 
-def test_one_process_copies_store_after_store(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_one_process_copies_store_after_store(path):
     assert copier(path) == copier(path)
 
 
-def test_two_stores_that_are_open_unchecked_have_a_process_each(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_two_stores_that_are_open_unchecked_have_a_process_each(path):
     with open_store(path) as one, open_store(path) as other:
         assert one._lease.private_copy._process[0].pid != other._lease.private_copy._process[0].pid
 
 
-def test_a_store_that_is_closed_unchecked_ends_its_process(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_a_store_that_is_closed_unchecked_ends_its_process(path):
     with open_store(path) as store:
         (process,) = store._lease.private_copy._process
     assert not process.is_alive()
     assert n_rows(path) == N_ROWS
 
 
-def test_a_process_that_met_a_damaged_store_is_not_used_again(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_a_process_that_met_a_damaged_store_is_not_used_again(path, tmp_path):
     bad = tmp_path / "bad.db"
     bad.write_bytes(path.read_bytes()[:-4096])
     before = copier(path)
@@ -384,15 +364,13 @@ def test_a_process_that_met_a_damaged_store_is_not_used_again(tmp_path):
     assert copier(path) != before
 
 
-def test_a_process_that_was_killed_while_it_waited_is_replaced(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_a_process_that_was_killed_while_it_waited_is_replaced(path):
     os.kill(copier(path), signal.SIGKILL)
     time.sleep(0.1)
     assert n_rows(path) == N_ROWS
 
 
-def test_a_process_of_other_rights_or_of_a_parent_is_not_used(tmp_path, monkeypatch):
-    path = written(tmp_path / "state.db")
+def test_a_process_of_other_rights_or_of_a_parent_is_not_used(path, monkeypatch):
     before = copier(path)
     monkeypatch.setattr(processes.os, "geteuid", lambda: 12345)
     assert copier(path) != before
@@ -405,8 +383,7 @@ def test_a_process_of_other_rights_or_of_a_parent_is_not_used(tmp_path, monkeypa
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_threads_that_ask_for_the_first_check_at_once_get_one_answer(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_threads_that_ask_for_the_first_check_at_once_get_one_answer(path):
     with open_store(path) as store, ThreadPoolExecutor(8) as threads:
         assert list(threads.map(lambda _: store.unchecked(), range(8))) == [[]] * 8
 
@@ -448,8 +425,7 @@ def test_a_store_in_wal_mode_that_nobody_uses_gets_no_new_files(tmp_path):
     assert folder_listing(path) == before
 
 
-def test_of_a_store_without_a_log_who_writes_uses_it_and_who_reads_does_not(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_of_a_store_without_a_log_who_writes_uses_it_and_who_reads_does_not(path):
     for statements, is_live in ((["BEGIN", "SELECT * FROM t"], False), (["BEGIN IMMEDIATE"], True)):
         with another_process(HOLD, path, *statements), open_store(path) as store:
             assert store.is_live == is_live, statements
@@ -476,9 +452,8 @@ def test_what_a_killed_writer_left_is_read_and_left(tmp_path, kept):
     before = folder_listing(path)
     with open_store(path) as store:
         assert not store.is_live
-        assert store.size_bytes == sum(
-            size for name, size, *_ in before if not name.endswith("-shm")
-        )
+        sizes = [size for name, size, *_ in before if not name.endswith("-shm")]
+        assert store.size_bytes == sum(sizes)
         expected = N_ROWS + 1 if "-wal" in kept else N_ROWS
         assert read_table(store, "t", {"id": INTEGER})[0].height == expected
     assert folder_listing(path) == before
@@ -495,8 +470,7 @@ def test_a_transaction_that_a_killed_writer_left_half_done_is_rolled_back_in_the
     assert folder_listing(path) == before
 
 
-def test_an_uncommitted_write_is_not_seen_and_not_hindered(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_an_uncommitted_write_is_not_seen_and_not_hindered(path):
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("INSERT INTO t (a) VALUES (1)")
@@ -514,9 +488,8 @@ def test_locks_of_this_process_survive_reading_its_store(tmp_path, journal):
         assert n_rows(path) == N_ROWS
         connect = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0)"
         intruder = connect + ".execute('BEGIN IMMEDIATE')"
-        tried = subprocess.run(
-            [sys.executable, "-c", intruder, path], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, "-c", intruder, path]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "database is locked" in tried.stderr
         connection.execute("COMMIT")
 
@@ -524,12 +497,8 @@ def test_locks_of_this_process_survive_reading_its_store(tmp_path, journal):
 @pytest.mark.parametrize(
     ("journal", "statements"),
     [
-        pytest.param("delete", ("BEGIN EXCLUSIVE",), id="exclusive transaction"),
-        pytest.param(
-            "wal",
-            ("PRAGMA locking_mode=EXCLUSIVE", "INSERT INTO t (a) VALUES (1)"),
-            id="exclusive locking mode with a log",
-        ),
+        ("delete", ("BEGIN EXCLUSIVE",)),
+        ("wal", ("PRAGMA locking_mode=EXCLUSIVE", "INSERT INTO t (a) VALUES (1)")),
     ],
 )
 def test_a_store_that_stays_locked_is_busy(tmp_path, monkeypatch, journal, statements):
@@ -537,8 +506,7 @@ def test_a_store_that_stays_locked_is_busy(tmp_path, monkeypatch, journal, state
     path = written(tmp_path / "state.db", journal=journal)
     with another_process(HOLD, path, *statements):
         message = refusal(path, errors.StoreBusyError)
-    assert "for 0.2 s (database is locked)" in message
-    assert "wait for the program that uses it" in message
+    assert "for 0.2 s (database is locked)" in message and "wait for the program" in message
 
 
 def test_a_store_that_never_holds_still_is_busy(tmp_path, monkeypatch):
@@ -571,10 +539,7 @@ WRITE = """
 @pytest.mark.slow
 def test_every_copy_during_writes_is_of_one_instant(tmp_path):
     path = written(tmp_path / "state.db", journal="wal")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE total (n INTEGER)")
-        connection.execute("INSERT INTO total VALUES (?)", (N_ROWS,))
-        connection.commit()
+    executed(path, "CREATE TABLE total (n INTEGER)", f"INSERT INTO total VALUES ({N_ROWS})")
     seen, largest_log = [], 0
     with another_process(WRITE, path, 3) as writer:
         while writer.poll() is None and len(seen) < 200:
@@ -640,8 +605,7 @@ def test_without_permission_the_error_says_who_may_read(tmp_path, closed):
     finally:
         (tmp_path / closed).chmod(0o700)
     assert printed.startswith("StoreBusyError The store '")
-    assert "Permission denied" in printed
-    assert "Hint: read it as the user who owns it" in printed
+    assert "Permission denied" in printed and "Hint: read it as the user who owns it" in printed
 
 
 # --- what is no store ------------------------------------------------------------------
@@ -733,10 +697,8 @@ def test_a_page_of_random_bytes_is_damage(tmp_path, seed):
     path = written(tmp_path / "state.db", n_rows=2000)
     n_pages = path.stat().st_size // 4096
     overwrite(path, 4096 * random.Random(seed).randrange(1, n_pages), 4096, seed)
-    with (
-        pytest.raises(errors.DamagedStoreError, match=r"it is damaged: .*\nHint: read a backup"),
-        open_store(path) as store,
-    ):
+    words = r"it is damaged: .*\nHint: read a backup"
+    with pytest.raises(errors.DamagedStoreError, match=words), open_store(path) as store:
         read_table(store, "t", {"id": INTEGER, "a": TEXT})
 
 
@@ -746,25 +708,19 @@ def test_the_end_of_a_long_text_overwritten_is_damage_though_no_scan_meets_it(tm
     assert "it is damaged" in refusal(path, errors.DamagedStoreError)
 
 
-def test_a_damaged_list_of_tables_is_damage(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_a_damaged_list_of_tables_is_damage(path):
     overwrite(path, 100, 3996, 3)
     assert "it is damaged" in refusal(path, errors.DamagedStoreError)
 
 
 def test_rows_against_a_constraint_are_no_damage(tmp_path):
-    path = tmp_path / "state.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (id INTEGER, a TEXT CHECK (a <> 'x'))")
-        connection.execute("PRAGMA ignore_check_constraints=ON")
-        connection.execute("INSERT INTO t VALUES (1, 'x')")
-        connection.commit()
-        connection.execute("PRAGMA writable_schema=ON")
-        connection.execute(
-            "UPDATE sqlite_master SET sql = 'CREATE TABLE t (id INTEGER NOT NULL, a TEXT NOT NULL)'"
-        )
-        connection.execute("INSERT INTO t VALUES (NULL, NULL)")
-        connection.commit()
+    path = executed(
+        tmp_path / "state.db",
+        "CREATE TABLE t (id INTEGER, a TEXT CHECK (a <> 'x'))",
+        *("PRAGMA ignore_check_constraints=ON", "INSERT INTO t VALUES (1, 'x')"),
+        *("INSERT INTO t VALUES (NULL, NULL)", "PRAGMA writable_schema=ON"),
+        "UPDATE sqlite_master SET sql = 'CREATE TABLE t (id INTEGER NOT NULL, a TEXT NOT NULL)'",
+    )
     assert n_rows(path) == 2
 
 
@@ -793,10 +749,7 @@ def test_no_file_can_crash_the_reader(tmp_path, first):
 def test_a_journal_that_names_another_file_is_refused_and_deletes_nothing(tmp_path):
     """SQLite unlinks the file that a hot journal calls its super-journal."""
     store, victim = tmp_path / "state.db", tmp_path / "id_rsa"
-    with closing(sqlite3.connect(store)) as connection:
-        connection.execute("PRAGMA page_size=512")
-        connection.execute("CREATE TABLE sessions (id TEXT)")
-        connection.commit()
+    executed(store, "PRAGMA page_size=512", "CREATE TABLE sessions (id TEXT)")
     victim.write_text("precious")
     magic, name = bytes.fromhex("d9d505f920a163d7"), str(victim).encode()
     pages = store.stat().st_size // 512
@@ -811,12 +764,8 @@ def test_a_journal_that_names_another_file_is_refused_and_deletes_nothing(tmp_pa
 
 def test_columns_that_the_store_computes_are_not_run_by_the_check(tmp_path):
     path = written(tmp_path / "state.db", n_rows=2000)
-    with closing(sqlite3.connect(path)) as connection:
-        endless = "printf('%.*c', 100000000, id)"
-        connection.execute(
-            f"ALTER TABLE t ADD COLUMN m TEXT GENERATED ALWAYS AS ({endless}) VIRTUAL"
-        )
-        connection.execute("CREATE TABLE u (a)")
+    endless = "TEXT GENERATED ALWAYS AS (printf('%.*c', 100000000, id)) VIRTUAL"
+    executed(path, f"ALTER TABLE t ADD COLUMN m {endless}", "CREATE TABLE u (a)")
     begin = time.monotonic()
     with open_store(path) as store:
         assert store.unchecked() == ["t"]
@@ -827,29 +776,16 @@ def test_columns_that_the_store_computes_are_not_run_by_the_check(tmp_path):
 @pytest.mark.parametrize(
     "sql",
     [
-        pytest.param("CREATE VIEW v AS SELECT load_extension('evil') AS c", id="unsafe use of"),
-        pytest.param("CREATE VIEW v AS SELECT nosuch(1) AS c", id="no such function"),
-        pytest.param("CREATE VIEW v AS SELECT * FROM gone", id="no such table"),
-        pytest.param("CREATE VIEW v AS SELECT * FROM pragma_journal_mode", id="a table of SQLite"),
-        pytest.param("CREATE VIEW v AS SELECT * FROM v", id="circular"),
-        pytest.param(
-            "INSERT INTO sqlite_master VALUES ('table', 'v', 'v', 0, "
-            "'CREATE VIRTUAL TABLE v USING vec0(a)')",
-            id="no such module",
-        ),
-        pytest.param(
-            "UPDATE sqlite_master SET sql = 'CREATE TABLE t (id INTEGER, a TEXT COLLATE mine)'",
-            id="no such collation",
-        ),
+        "CREATE VIEW v AS SELECT load_extension('evil') AS c",
+        "CREATE VIEW v AS SELECT nosuch(1) AS c",
+        *(f"CREATE VIEW v AS SELECT * FROM {odd}" for odd in ("gone", "pragma_journal_mode", "v")),
+        "INSERT INTO sqlite_master VALUES ('table', 'v', 'v', 0, "
+        "'CREATE VIRTUAL TABLE v USING vec0(a)')",
+        "UPDATE sqlite_master SET sql = 'CREATE TABLE t (id INTEGER, a TEXT COLLATE mine)'",
     ],
 )
-def test_what_the_schema_may_not_run_here_is_no_damage(tmp_path, sql):
-    path = written(tmp_path / "state.db")
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA writable_schema=ON")
-        connection.execute(sql)
-        connection.commit()
-    assert n_rows(path) == N_ROWS
+def test_what_the_schema_may_not_run_here_is_no_damage(path, sql):
+    assert n_rows(executed(path, "PRAGMA writable_schema=ON", sql)) == N_ROWS
 
 
 class _Ending:
@@ -905,29 +841,21 @@ def _copier_that(tmp_path, monkeypatch, *, fails_at, words):
     _copier_is(f"{changed}\nmain()", tmp_path / "changed.py", monkeypatch)
 
 
-def test_a_disk_that_fills_during_the_check_is_no_room(tmp_path, monkeypatch):
-    path = written(tmp_path / "state.db")
-    words = "database or disk is full"
-    _copier_that(
-        tmp_path,
-        monkeypatch,
-        fails_at="damage, unchecked = look_for_damage(copy)",
-        words=words,
-    )
+def test_a_disk_that_fills_during_the_check_is_no_room(path, tmp_path, monkeypatch):
+    words, check = "database or disk is full", "damage, unchecked = look_for_damage(copy)"
+    _copier_that(tmp_path, monkeypatch, fails_at=check, words=words)
     assert words in refusal(path, errors.NoRoomError)
 
 
 def test_an_index_by_a_function_that_is_not_trusted_is_named_and_is_no_damage(
-    tmp_path, monkeypatch
+    path, tmp_path, monkeypatch
 ):
     """SQLite before 3.42 does not trust its own json_extract, and calls the schema malformed."""
-    path = written(tmp_path / "state.db")
     words = "malformed database schema (i) - unsafe use of json_extract()"
     _copier_that(tmp_path, monkeypatch, fails_at="return request(*arguments)", words=words)
     message = refusal(path, errors.NotAStoreError)
-    assert words in message
+    assert words in message and "DROP INDEX" in message
     assert "damaged" not in message
-    assert "DROP INDEX" in message
 
 
 def test_damage_is_reported_once():
@@ -942,30 +870,25 @@ def test_a_check_that_takes_too_long_ends_and_says_so(tmp_path, monkeypatch):
     assert sqlite_copy.checked(str(path)) == {"damage": [], "unchecked": ["*"]}
 
 
-def test_a_damaged_table_next_to_a_computed_one_is_damage(tmp_path):
-    path = written(tmp_path / "state.db")
+def test_a_damaged_table_next_to_a_computed_one_is_damage(path):
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("CREATE TABLE u (a, b GENERATED ALWAYS AS (a) VIRTUAL)")
-        (root,) = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 't'"
-        ).fetchone()
+        query = "SELECT rootpage FROM sqlite_master WHERE name = 't'"
+        (root,) = connection.execute(query).fetchone()
     overwrite(path, (root - 1) * 4096, 4096, 1)
     assert "damaged" in refusal(path, errors.DamagedStoreError)
 
 
 @pytest.mark.parametrize("log", [b"garbage" * 100, b"", b"7\x7f\x06\x82" * 300])
-def test_a_log_next_to_a_store_without_log_changes_nothing(tmp_path, log):
-    path = written(tmp_path / "state.db")
+def test_a_log_next_to_a_store_without_log_changes_nothing(path, log):
     Path(f"{path}-wal").write_bytes(log)
     before = folder_listing(path)
     assert n_rows(path) == N_ROWS
     assert folder_listing(path) == before
 
 
-def test_names_that_are_not_utf8_are_reported(tmp_path):
-    path = written(tmp_path / "state.db")
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("CREATE TABLE abcd (efgh, i)")
+def test_names_that_are_not_utf8_are_reported(path):
+    executed(path, "CREATE TABLE abcd (efgh, i)")
     content = path.read_bytes()
     assert content.count(b"abcd") > 1
     path.write_bytes(content.replace(b"abcd", b"ab\xffd"))

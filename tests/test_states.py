@@ -84,13 +84,13 @@ def test_every_stored_status_has_its_lifecycle_and_outcome():
 
 
 def test_d1_a_good_end_is_named_as_its_entity_names_it():
-    ends = {"session": "completed", "invocation": "completed", "play": "merged"}
-    rows = {kind: {"entity_type": kind, "raw_status": raw} for kind, raw in ends.items()}
-    assert judged_as("outcome", rows) == {
-        "session": "completed",
-        "invocation": "succeeded",
-        "play": "merged",
+    ends = {
+        "session": ("completed", "completed"),
+        "invocation": ("completed", "succeeded"),
+        "play": ("merged", "merged"),
     }
+    rows = {kind: {"entity_type": kind, "raw_status": raw} for kind, (raw, _) in ends.items()}
+    assert judged_as("outcome", rows) == {kind: outcome for kind, (_, outcome) in ends.items()}
 
 
 def test_d2_no_status_is_legacy_and_in_no_rate():
@@ -126,11 +126,8 @@ def test_d5_silence_stalls_and_only_a_process_that_was_looked_for_is_dead():
         "silent, alive": {"last_activity_at": ago(hours=7), "process_alive": True},
         "gone": {"process_alive": False},
     }
-    assert judged_as("health", rows, RUNNING) == {
-        "silent": "stalled",
-        "silent, alive": "stalled",
-        "gone": "process_dead",
-    }
+    health = judged_as("health", rows, RUNNING)
+    assert health == {"silent": "stalled", "silent, alive": "stalled", "gone": "process_dead"}
 
 
 def test_d6_healthy_work_is_running_while_it_runs_and_ok_when_over():
@@ -212,11 +209,8 @@ def test_a_status_alone_is_never_critical():
 
 
 def test_no_moment_at_all_is_silence_to_the_recorder_only():
-    rows = {
-        "nobody looked": {"process_alive": None},
-        "alive": {"process_alive": True},
-        "gone": {"process_alive": False},
-    }
+    looked = {"nobody looked": None, "alive": True, "gone": False}
+    rows = {case: {"process_alive": alive} for case, alive in looked.items()}
     base = {"entity_type": "session", "raw_status": "running", "n_messages": 5}
     found, told = judged(rows, base), judged(rows, base, Policy.parity())
     ours = {case: (row["health"], row["severity"] == "critical") for case, row in found.items()}
@@ -225,11 +219,8 @@ def test_no_moment_at_all_is_silence_to_the_recorder_only():
         "alive": ("running", False),
         "gone": ("process_dead", True),
     }
-    assert {case: row["health"] for case, row in told.items()} == {
-        "nobody looked": "stalled",
-        "alive": "stalled",
-        "gone": "process_dead",
-    }
+    theirs = {case: row["health"] for case, row in told.items()}
+    assert theirs == {"nobody looked": "stalled", "alive": "stalled", "gone": "process_dead"}
 
 
 def test_delivery_follows_contract_and_verdict():
@@ -294,11 +285,8 @@ def test_a_play_without_a_session_is_stalled_after_six_hours_sharp():
         play(entity_id="before", last_activity_at=ago(hours=5.99)),
         play(entity_id="of none", session_id="gone", last_activity_at=ago(hours=6)),
     )
-    assert {name: row["health"] for name, row in found.items()} == {
-        "sharp": "stalled",
-        "before": "running",
-        "of none": "stalled",
-    }
+    health = {name: row["health"] for name, row in found.items()}
+    assert health == {"sharp": "stalled", "before": "running", "of none": "stalled"}
 
 
 def test_a_play_delivers_what_its_session_delivers():
@@ -398,11 +386,8 @@ def test_links_stay_within_their_source():
 
 def test_blocked_work_is_neutral_under_v1_and_listed():
     found = linked(play(raw_status="blocked"))["p1"]
-    assert (found["outcome"], found["health"], found["severity"]) == (
-        "unknown",
-        "blocked",
-        "neutral",
-    )
+    judged = tuple(found[axis] for axis in ("outcome", "health", "severity"))
+    assert judged == ("unknown", "blocked", "neutral")
     rows = states(facts([play(raw_status="blocked"), session()]))
     neutral = rows.filter(pl.col("health") == "blocked", pl.col("severity") == "neutral")
     assert neutral["entity_id"].to_list() == ["p1"]
@@ -413,25 +398,20 @@ def test_blocked_work_is_neutral_under_v1_and_listed():
 # --- display ---------------------------------------------------------------------------
 
 
-def test_display_of_what_is_over():
-    rows = {
-        "failed": {"raw_status": "failed"},
-        "late": {"raw_status": "timed_out"},
-        "locked": {"raw_status": "failed", "has_stale_locks": True},
-    }
-    found = judged(rows).items()
-    assert {case: (row["display"], row["effective_state"]) for case, row in found} == {
-        "failed": ("Failed", "failed"),
-        "late": ("Timed out", "timed out"),
-        "locked": ("Failed · Degraded", "failed"),
-    }
-
-
-def test_stale_work_is_never_shown_as_running_alone():
-    found = judged({"stale": {"last_activity_at": ago(hours=7)}, "at work": {}}, RUNNING)
-    stale = found["stale"]
-    assert (stale["display"], stale["effective_state"]) == ("Running · Stalled", "stale running")
-    assert found["at work"]["display"] == "Running"
+@pytest.mark.parametrize(
+    ("row", "display", "effective"),
+    [
+        ({"raw_status": "failed"}, "Failed", "failed"),
+        ({"raw_status": "timed_out"}, "Timed out", "timed out"),
+        ({"raw_status": "failed", "has_stale_locks": True}, "Failed · Degraded", "failed"),
+        # Stale work is never shown as running alone.
+        ({"last_activity_at": ago(hours=7)}, "Running · Stalled", "stale running"),
+        ({}, "Running", "running"),
+    ],
+)
+def test_display_says_how_it_is_and_what_is_wrong(row, display, effective):
+    found = running(**row)
+    assert (found["display"], found["effective_state"]) == (display, effective)
 
 
 def test_infra_ok_is_said_in_the_verbose_mode_only():
@@ -490,18 +470,12 @@ def many_rows(n_rows, seed):
 
 
 def slowly(rows):
-    found = slow_states(rows, AS_OF)
-    return pl.DataFrame(
-        found, schema={name: schema.STATES.dtypes[name] for name in (*TOLD, *TIMES)}
-    )
+    told = {name: schema.STATES.dtypes[name] for name in (*TOLD, *TIMES)}
+    return pl.DataFrame(slow_states(rows, AS_OF), schema=told)
 
 
 @examples(25)
-@given(
-    st.lists(
-        st.builds(lambda seed: any_row(random.Random(seed).choice), st.integers()), max_size=12
-    )
-)
+@given(st.lists(st.builds(lambda n: any_row(random.Random(n).choice), st.integers()), max_size=12))
 def test_bulk_equals_row_by_row(rows):
     found = states(entities(rows), as_of=AS_OF)
     assert_frame_equal(found.select(*TOLD, *TIMES), slowly(rows))
@@ -572,11 +546,8 @@ def test_facts_bring_their_own_instant_and_another_may_be_given():
     assert states(given)["health"].item() == "idle"
     assert states(given, as_of=AS_OF - timedelta(hours=1.5))["health"].item() == "running"
 
-
-def test_states_are_stamped():
-    found = state(raw_status="failed")
-    assert (found["policy_version"], found["origin"]) == ("v1", "stateanalytics")
-    assert found["evaluated_at"] == AS_OF
+    found = states(given)
+    assert (found["policy_version"].item(), found["origin"].item()) == ("v1", "stateanalytics")
 
 
 def test_a_bare_frame_needs_an_instant():
@@ -606,17 +577,10 @@ def why(policy=None, **row):
 
 
 def test_a_stored_reason_is_observed_and_passed_through():
-    found = why(
-        raw_status="failed",
-        reason_code="run.failed.exception",
-        reason_message="boom",
-        evidence='[{"kind":"file"}]',
-    )
-    assert len(found) == 1
-    assert found[0]["order"] == 0
-    assert found[0]["claim_status"] == "observed"
-    assert found[0]["confidence"] == 1.0
-    assert (found[0]["message"], found[0]["evidence"]) == ("boom", '[{"kind":"file"}]')
+    stored = {"reason_code": "run.failed.exception", "reason_message": "boom"}
+    (found,) = why(raw_status="failed", **stored, evidence='[{"kind":"file"}]')
+    assert (found["order"], found["claim_status"], found["confidence"]) == (0, "observed", 1.0)
+    assert (found["message"], found["evidence"]) == ("boom", '[{"kind":"file"}]')
 
 
 def test_an_estimated_end_lowers_the_confidence():
@@ -629,13 +593,9 @@ def test_silence_is_explained_with_its_numbers():
     assert [row["code"] for row in found] == ["run.health.stalled"]
     assert found[0]["claim_status"] == "inferred"
     assert found[0]["message"] == "No sign of life: silent for 9 h 12 min, threshold 6 h."
-    assert json.loads(found[0]["evidence"]) == [
-        {
-            "kind": "rule",
-            "id": "silence_over_threshold",
-            "detail": "silent for 9 h 12 min, threshold 6 h",
-        }
-    ]
+    said = "silent for 9 h 12 min, threshold 6 h"
+    (evidence,) = json.loads(found[0]["evidence"])
+    assert evidence == {"kind": "rule", "id": "silence_over_threshold", "detail": said}
 
 
 def test_silence_is_told_in_two_units():
@@ -645,9 +605,8 @@ def test_silence_is_told_in_two_units():
         ({"last_activity_at": ago(hours=13), "kind": "flow"}, "silent for 13 h, threshold 12 h"),
     ]
     rows = [{**RUNNING, "entity_id": text, **row} for row, text in silences]
-    told = reasons(entities(rows), as_of=AS_OF).unique(
-        "entity_id", keep="first", maintain_order=True
-    )
+    told = reasons(entities(rows), as_of=AS_OF)
+    told = told.unique("entity_id", keep="first", maintain_order=True)
     assert told["entity_id"].to_list() == [text for _, text in silences]
     for text, message in told.select("entity_id", "message").rows():
         assert text in message

@@ -116,9 +116,8 @@ def test_quality_of_service_of_a_fleet_is_that_of_its_silences(parts, pooled):
 
 @pytest.mark.slow
 def test_agreement_of_a_fleet_is_that_of_its_detections(parts, pooled):
-    expected = sa.detectors.agreement(sa.detectors.detect(pooled), n_resamples=0).pairs.filter(
-        pl.col("n") > 0
-    )
+    whole = sa.detectors.agreement(sa.detectors.detect(pooled), n_resamples=0)
+    expected = whole.pairs.filter(pl.col("n") > 0)
     found = merge(parts).agreement()
     cells = ["n", "n_both", "n_only_a", "n_only_b", "n_neither", "kappa", "mcc", "ac1", "pabak"]
 
@@ -221,12 +220,8 @@ def test_a_text_is_kept_where_k_sessions_have_it_and_never_otherwise(tmp_path):
     assert [text for text in shown if "swans" in text] == list(shown)
     assert summary.templates["n_rows"].sum() == len(rows)
     octets = b"".join(path.read_bytes() for path in summary.write(tmp_path / "s").iterdir())
-    assert (
-        b"swans" in octets
-        or pl.read_parquet(next((tmp_path / "s").glob("templates*")))["pattern"]
-        .str.contains("swans")
-        .any()
-    )
+    written = pl.read_parquet(next((tmp_path / "s").glob("templates*")))["pattern"]
+    assert b"swans" in octets or written.str.contains("swans").any()
     for frame in FRAMES:
         text = getattr(summary, frame).write_json()
         assert "otter" not in text, frame
@@ -420,17 +415,23 @@ def frame_of(folder, name):
     return pl.read_parquet(next(folder.glob(f"{name}-*")))
 
 
+def lies(**told):
+    return lambda folder: lie(folder, **told)
+
+
+def vouches(name, **columns):
+    """Columns of a frame are others."""
+    return lambda folder: vouch(folder, name, frame_of(folder, name).with_columns(**columns))
+
+
+SENSELESS, OTHERWISE = "makes no sense", "is not what was written"
 NO_SUMMARY = {
     "nothing there": (shutil.rmtree, SourceNotFoundError, "There is no file or directory"),
     "no head": (lambda folder: (folder / "head.json").unlink(), NotAStoreError, "is no summary"),
-    "another version": (lambda folder: lie(folder, version=1), NotAStoreError, "of version 1"),
-    "a version that is 1 to Python": (
-        lambda folder: lie(folder, version=True), NotAStoreError, "of version True"
-    ),
-    "an instant of no zone": (
-        lambda folder: lie(folder, as_of="2026-05-27T00:00:00"), DamagedStoreError, "makes no sense"
-    ),
-    "another kind": (lambda folder: lie(folder, kind="x"), DamagedStoreError, "header is wrong"),
+    "another version": (lies(version=1), NotAStoreError, "of version 1"),
+    "a version that is 1 to Python": (lies(version=True), NotAStoreError, "of version True"),
+    "an instant of no zone": (lies(as_of="2026-05-27T00:00:00"), DamagedStoreError, SENSELESS),
+    "another kind": (lies(kind="x"), DamagedStoreError, "header is wrong"),
     "a pickle": (
         lambda folder: (folder / "head.json").write_bytes(b"\x80\x04\x95"),
         DamagedStoreError, "its header is wrong",
@@ -444,56 +445,37 @@ NO_SUMMARY = {
         lambda folder: (folder / "head.json").write_text("[" * 100_000),
         DamagedStoreError, "its header is wrong",
     ),
-    "k of nothing": (lambda folder: lie(folder, k=0), DamagedStoreError, "makes no sense"),
-    "a way out": (
-        lambda folder: lie(folder, frames={"states": {"sha256": "../x"}}),
-        DamagedStoreError, "makes no sense",
-    ),
-    "a message": (
-        lambda folder: lie(folder, by=["reason_message"]), DamagedStoreError, "makes no sense",
-    ),
-    "half a character": (
-        lambda folder: lie(folder, policy="\ud800"), DamagedStoreError, "makes no sense",
-    ),
+    "k of nothing": (lies(k=0), DamagedStoreError, SENSELESS),
+    "a way out": (lies(frames={"states": {"sha256": "../x"}}), DamagedStoreError, SENSELESS),
+    "a message": (lies(by=["reason_message"]), DamagedStoreError, SENSELESS),
+    "half a character": (lies(policy="\ud800"), DamagedStoreError, SENSELESS),
     "a file is gone": (
         lambda folder: next(folder.glob("states-*")).unlink(), DamagedStoreError, "cannot be read",
     ),
     "cut off": (
-        lambda folder: os.truncate(next(folder.glob("states-*")), 400),
-        DamagedStoreError, "is not what was written",
+        lambda folder: os.truncate(next(folder.glob("states-*")), 400), DamagedStoreError, OTHERWISE
     ),
     "a changed byte": (
         lambda folder: next(folder.glob("codes-*")).write_bytes(
             next(folder.glob("codes-*")).read_bytes()[:-1] + b"x"
         ),
-        DamagedStoreError, "is not what was written",
+        DamagedStoreError, OTHERWISE,
     ),
     "another column": (
         lambda folder: vouch(folder, "codes", pl.DataFrame({"x": [1]})),
         DamagedStoreError, "has other rows or columns",
     ),
     "a negative count": (
-        lambda folder: vouch(
-            folder, "states", frame_of(folder, "states").with_columns(n=pl.lit(-1, pl.Int64))
-        ),
-        DamagedStoreError, "has invalid counts",
+        vouches("states", n=pl.lit(-1, pl.Int64)), DamagedStoreError, "has invalid counts"
     ),
     "more than there are": (
-        lambda folder: vouch(
-            folder, "states", frame_of(folder, "states").with_columns(n=pl.lit(2**62, pl.Int64))
-        ),
-        DamagedStoreError, "has too large counts",
+        vouches("states", n=pl.lit(2**62, pl.Int64)), DamagedStoreError, "has too large counts"
     ),
     "a week of nothing": (
-        lambda folder: vouch(
-            folder, "groups", frame_of(folder, "groups").with_columns(week=pl.lit("<script>"))
-        ),
-        DamagedStoreError, "has invalid weeks",
+        vouches("groups", week=pl.lit("<script>")), DamagedStoreError, "has invalid weeks"
     ),
     "an unknown word": (
-        lambda folder: vouch(
-            folder, "states", frame_of(folder, "states").with_columns(outcome=pl.lit("moon"))
-        ),
+        vouches("states", outcome=pl.lit("moon")),
         DamagedStoreError, "does not hold what its name says",
     ),
 }  # fmt: skip

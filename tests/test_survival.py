@@ -50,11 +50,6 @@ def lung(stats: Path) -> pl.DataFrame:
     return read_lung(stats)
 
 
-@pytest.fixture
-def mgus2(stats: Path) -> pl.DataFrame:
-    return read_mgus2(stats)
-
-
 def test_aml_curve_and_interval_equal_r(aml):
     point = at(kaplan_meier(aml), 27)
     assert point["survival"] == pytest.approx(0.4968944, abs=5e-8)
@@ -113,9 +108,8 @@ def test_hall_and_wellners_band_equals_r(aml):
 def test_the_flats_of_r_itself_are_read_from_the_left_or_the_middle():
     probs = [1 / 14, 1 / 7, 1 / 3, 1 / 2, 26 / 35, 9 / 10]
     curve = kaplan_meier(FLAT)
-    assert quantiles(curve, probs, flat="middle")["duration_s"].to_list() == [
-        1, 3.5, 6, 9, 9.5, None,
-    ]  # fmt: skip
+    middle = quantiles(curve, probs, flat="middle")
+    assert middle["duration_s"].to_list() == [1, 3.5, 6, 9, 9.5, None]
     assert quantiles(curve, probs)["duration_s"].to_list() == [1, 1, 6, 9, 9, None]
     with pytest.raises(ArgumentError, match="'left' or 'middle'; found 'right'"):
         quantiles(curve, probs, flat="right")
@@ -171,8 +165,8 @@ def test_competing_risks_of_tied_spells_equal_r():
     )
 
 
-def test_mgus2_incidences_equal_r(mgus2):
-    curve = cumulative_incidence(mgus2)
+def test_mgus2_incidences_equal_r(stats):
+    curve = cumulative_incidence(read_mgus2(stats))
     pcm, death = (curve.filter(cause=cause) for cause in (1, 2))
     months = (12, 60, 120, 240, 360)
     for month, incidence, error in zip(
@@ -189,11 +183,8 @@ def test_mgus2_incidences_equal_r(mgus2):
         assert at(death, month)["incidence"] == pytest.approx(incidence, abs=5e-11)
     assert at(pcm, 240)["incidence_low"] == pytest.approx(0.0816899507, abs=5e-11)
     assert at(pcm, 240)["incidence_high"] == pytest.approx(0.1200191317, abs=5e-11)
-
-
-def test_mgus2_intervals_equal_what_survfit_prints(mgus2):
-    """On the log scale, which is survfit's default."""
-    pcm = cumulative_incidence(mgus2, conf_type="log").filter(cause=1)
+    # On the log scale, which is survfit's default.
+    pcm = cumulative_incidence(read_mgus2(stats), conf_type="log").filter(cause=1)
     assert at(pcm, 240)["incidence_low"] == pytest.approx(0.0823656280, abs=5e-11)
     assert at(pcm, 240)["incidence_high"] == pytest.approx(0.1209579546, abs=5e-11)
 
@@ -255,17 +246,14 @@ def test_restricted_mean_beyond_the_data_is_not_identified():
     ],
 )
 def test_durations_without_meaning_are_refused_in_words(column, values, words):
-    spells = pl.DataFrame({"duration_s": [1.0, 2.0], "ended": [True, True]}).with_columns(
-        pl.Series(column, values, dtype=pl.Float64)
-    )
+    spells = pl.DataFrame({"duration_s": [1.0, 2.0], "ended": [True, True]})
     with pytest.raises(ArgumentError, match=words):
-        kaplan_meier(spells)
+        kaplan_meier(spells.with_columns(pl.Series(column, values, dtype=pl.Float64)))
 
 
 def test_all_that_is_wrong_is_counted_at_once():
-    spells = pl.DataFrame(
-        {"duration_s": [math.nan, None, -1.0, -2.0], "ended": [True, True, True, None]}
-    )
+    durations, ended = [math.nan, None, -1.0, -2.0], [True, True, True, None]
+    spells = pl.DataFrame({"duration_s": durations, "ended": ended})
     words = "among 4 spells it found 1 null durations, 1 durations that are not finite, 2 negative"
     with pytest.raises(ArgumentError, match=words):
         kaplan_meier(spells)
@@ -326,9 +314,8 @@ def test_several_columns_make_strata_in_order():
         kind=pl.int_range(pl.len()) % 2, agent=pl.when(pl.int_range(pl.len()) % 3 > 0).then(1)
     )
     curve = kaplan_meier(spells, by=["kind", "agent"])
-    assert curve.select("kind", "agent").unique(maintain_order=True).rows() == [
-        (0, None), (0, 1), (1, None), (1, 1),
-    ]  # fmt: skip
+    strata = curve.select("kind", "agent").unique(maintain_order=True)
+    assert strata.rows() == [(0, None), (0, 1), (1, None), (1, 1)]
     one = kaplan_meier(spells.filter(pl.col("kind") == 1, pl.col("agent") == 1))
     assert curve.filter(kind=1, agent=1).drop("kind", "agent").equals(one)
 
@@ -354,9 +341,8 @@ def test_groups_that_were_gone_before_the_first_end_are_no_degree_of_freedom():
             "arm": ["a", "a", "b", "b", "b", "gone"],
         }
     )
-    with_gone, without = (
-        logrank(frame, "arm") for frame in (spells, spells.filter(pl.col("arm") != "gone"))
-    )
+    left = spells.filter(pl.col("arm") != "gone")
+    with_gone, without = logrank(spells, "arm"), logrank(left, "arm")
     assert with_gone["df"].item() == without["df"].item() == 1
     assert with_gone["statistic"].item() == pytest.approx(without["statistic"].item())
     assert with_gone["n_groups"].item() == 3
@@ -417,13 +403,9 @@ def test_missing_and_mistyped_columns_say_what_to_do():
         quantiles(kaplan_meier(TYPE_I), [1.5])
 
 
-SPELLS = st.lists(
-    st.tuples(
-        st.integers(0, 12), st.sampled_from(["completed", "failed", None]), st.sampled_from("ab")
-    ),
-    min_size=1,
-    max_size=40,
-)
+CAUSES = st.sampled_from(["completed", "failed", None])
+SPELL = st.tuples(st.integers(0, 12), CAUSES, st.sampled_from("ab"))
+SPELLS = st.lists(SPELL, min_size=1, max_size=40)
 
 
 def frame(rows: list[tuple[int, str | None, str]]) -> pl.DataFrame:
@@ -469,13 +451,14 @@ def test_chi_square_tail_equals_its_table(statistic, df, tail):
     assert chi_square_tail(statistic, df) == pytest.approx(tail, abs=1e-7)
 
 
-LATE = st.lists(
-    st.tuples(
-        st.integers(0, 5), st.integers(1, 6), st.sampled_from(["completed", "failed", None])
-    ).map(lambda row: (float(row[0]), float(row[0] + row[1]), row[2])),
-    min_size=1,
-    max_size=25,
-)
+def late(*others, min_size=1):
+    """Lists of an entry, an end after it and the others."""
+    row = st.tuples(st.integers(0, 5), st.integers(1, 6), *others)
+    moved = row.map(lambda row: (float(row[0]), float(row[0] + row[1]), *row[2:]))
+    return st.lists(moved, min_size=min_size, max_size=25)
+
+
+LATE = late(CAUSES)
 
 
 @given(LATE)
@@ -528,15 +511,7 @@ def test_the_order_of_rows_does_not_matter(rows, random):
         assert one.equals(other)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 4), st.integers(1, 6), st.booleans(), st.booleans()).map(
-            lambda row: (float(row[0]), float(row[0] + row[1]), row[2], row[3])
-        ),
-        min_size=2,
-        max_size=25,
-    )
-)
+@given(late(st.booleans(), st.booleans(), min_size=2))
 @examples(60)
 def test_log_rank_of_late_entries_equals_the_slow_loop(rows):
     spells = pl.DataFrame(

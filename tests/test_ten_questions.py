@@ -65,10 +65,8 @@ def test_4_two_weeks_by_team(weeks, runs):
         n_of=pl.len().cast(pl.Int64),
     )  # fmt: skip
     for team, *counts in found.select("teams.team", "n", "n_of", "n_before", "n_of_before").rows():
-        by_week = {
-            row["week"]: (row["n"], row["n_of"])
-            for row in plain.filter(pl.col("team").eq_missing(pl.lit(team))).to_dicts()
-        }
+        own = plain.filter(pl.col("team").eq_missing(pl.lit(team)))
+        by_week = {week: of for week, *of in own.select("week", "n", "n_of").rows()}
         assert tuple(counts) == (*by_week["2026-W21"], *by_week["2026-W20"])
     blue = found.filter(pl.col("teams.team") == "blue").row(0, named=True)
     assert blue["verdict"] == "worse" and blue["difference_low"] > 0
@@ -102,9 +100,8 @@ def test_7_for_excel(weeks, tmp_path):
 
 def test_8_whose_failures_by_an_own_table(weeks, runs):
     found = weeks.with_table("teams", TEAMS).compare("failures", by="teams.team").frame
-    plain = runs.filter(pl.col("outcome").is_in(["failed", "timed_out"])).join(
-        TEAMS, on="project", how="left"
-    )  # fmt: skip
+    failed = runs.filter(pl.col("outcome").is_in(["failed", "timed_out"]))
+    plain = failed.join(TEAMS, on="project", how="left")
     counts = dict(plain["team"].value_counts().rows())
     assert {team: int(n) for team, n in found.select("teams.team", "value").rows()} == counts
 

@@ -29,16 +29,14 @@ def weeks_of_runs(before_s, after_s, *, slower=1.0, n_weeks=8, n=150, free=0.0, 
             is_stopped = wants > limit_s
             started = MONDAY + timedelta(weeks=week, hours=1 + place)
             ended = started + timedelta(seconds=min(wants, limit_s))
-            rows.append(
-                {
-                    "entity_id": f"w{week}r{place}", "session_id": f"w{week}r{place}",
-                    "invocation_id": f"i{week}-{place}", "kind": "flow", "timeout_s": limit_s,
-                    "timeout_from": "checkpoint",
-                    "raw_status": "timed_out" if is_stopped else "completed",
-                    "created_at": started, "started_at": started, "ended_at": ended,
-                    "last_message_at": ended, "end_written_by": "executor",
-                }
-            )  # fmt: skip
+            rows.append({
+                **dict.fromkeys(("entity_id", "session_id"), f"w{week}r{place}"),
+                **dict.fromkeys(("created_at", "started_at"), started),
+                **dict.fromkeys(("ended_at", "last_message_at"), ended),
+                "invocation_id": f"i{week}-{place}", "kind": "flow", "timeout_s": limit_s,
+                "timeout_from": "checkpoint", "end_written_by": "executor",
+                "raw_status": "timed_out" if is_stopped else "completed",
+            })  # fmt: skip
     return facts(rows, as_of=MONDAY + timedelta(weeks=n_weeks))
 
 

@@ -81,16 +81,14 @@ def facts_of(rows):
 
 
 def weeks_before(n):
-    return [
-        Window(AS_OF - WEEK * k, AS_OF - WEEK * (k - 1), f"w{n - k:02}") for k in range(n, 0, -1)
-    ]
+    starts = {k: AS_OF - WEEK * k for k in range(n, 0, -1)}
+    return [Window(start, start + WEEK, f"w{n - k:02}") for k, start in starts.items()]
 
 
 def limits_of(rows, n_weeks):
     times = times_of_started(spells_of(rows), weeks_before(n_weeks), AS_OF)
-    of_all = against_its_past(
-        times.filter(pl.col("group_kind").is_null()), LIMITS["time_to_complete"]
-    )
+    of_none = times.filter(pl.col("group_kind").is_null())
+    of_all = against_its_past(of_none, LIMITS["time_to_complete"])
     kinds = times.filter(group_kind="kind").partition_by("group_id")
     alpha = LIMITS["time_to_complete_by_kind"] / len(kinds)
     return of_all, [against_its_past(of_kind, alpha) for of_kind in kinds]
@@ -142,14 +140,12 @@ def test_the_page_says_since_when_it_takes_longer():
     given = facts_of(fleet(Random(1), 11, per_week=60, times=2.5, since=2, unit_sd=0.1))
     window = (AS_OF - WEEK, AS_OF)
     made = report(given, window=window, compare="previous", sections=["headline", "durations"])
-    [number] = [
-        one for one in made.summary["headline"]["numbers"] if one["name"] == "time_to_complete"
-    ]
+    numbers = {one["name"]: one for one in made.summary["headline"]["numbers"]}
+    number = numbers["time_to_complete"]
     limits = number["limits"]
     assert limits["verdict"] == "higher" and number["change"]["is_clear"]
-    assert made.summary["verdict"].startswith(
-        "Slower: median time to complete 37 min 53 s overall since "
-    )
+    slower = "Slower: median time to complete 37 min 53 s overall since "
+    assert made.summary["verdict"].startswith(slower)
     assert "Median time to complete" in made.tripped("regression")[0]
     assert re.fullmatch(r"\d+ of \d+ runs completed", number["counted"])
     low, high = number["interval"]
@@ -181,9 +177,8 @@ def test_too_few_weeks_have_no_time_to_complete():
 )
 def test_the_median_names_what_it_is_of(rows, noun):
     """A page of transcripts has more turns than runs, and says so."""
-    assert (
-        timed(pl.DataFrame(rows, ["entity_type", "n_resumed"], orient="row")) == f"headline.{noun}"
-    )
+    runs = pl.DataFrame(rows, ["entity_type", "n_resumed"], orient="row")
+    assert timed(runs) == f"headline.{noun}"
 
 
 HAND = spells_of([
@@ -228,11 +223,9 @@ def test_medians_of_weeks_know_that_fan_outs_are_few_witnesses():
 
 def test_the_order_of_runs_does_not_matter_and_without_any_there_is_nothing():
     runs = spells_of(fleet(Random(4), 9, per_week=20))
-    of, again = (
-        times_of_started(given, weeks_before(9), AS_OF)
-        for given in (runs, runs.sample(fraction=1.0, shuffle=True, seed=1))
-    )
-    assert of.equals(again)
+    shuffled = runs.sample(fraction=1.0, shuffle=True, seed=1)
+    of = times_of_started(runs, weeks_before(9), AS_OF)
+    assert of.equals(times_of_started(shuffled, weeks_before(9), AS_OF))
     assert times_of_started(runs.clear(), weeks_before(9), AS_OF).is_empty()
     alone = times_of_started(runs.head(1), weeks_before(9), AS_OF)
     assert alone["n_of"].to_list() in ([1, 1], [])

@@ -13,12 +13,10 @@ START = ago(hours=5)
 
 
 def timeouts_of(rows, **asked):
-    given = facts(
-        [{"entity_id": f"s{i}", "started_at": START, **row} for i, (row, _) in enumerate(rows)]
-    )
-    return sa.survival.timeouts(
-        given, states=states_of(given, [state for _, state in rows]), **asked
-    )
+    runs = [{"entity_id": f"s{i}", "started_at": START, **row} for i, (row, _) in enumerate(rows)]
+    given = facts(runs)
+    states = states_of(given, [state for _, state in rows])
+    return sa.survival.timeouts(given, states=states, **asked)
 
 
 def run(seconds, state=TIMED_OUT, **columns):
@@ -43,10 +41,8 @@ def test_elapsed_beside_the_configured_limit(seconds, fits, over_s):
 
 def test_runs_without_a_limit_are_listed_only_if_they_timed_out():
     listed = timeouts_of([run(60), run(60, DONE), run(60, FAILED, timeout_s=900.0)])
-    assert listed.select("ending", "limit_s", "fits").rows() == [
-        ("timed_out", None, None),
-        ("failed", 900.0, "before"),
-    ]
+    listed = listed.select("ending", "limit_s", "fits").rows()
+    assert listed == [("timed_out", None, None), ("failed", 900.0, "before")]
 
 
 def test_a_run_that_goes_on_past_its_limit():
@@ -64,15 +60,10 @@ def test_what_a_reaper_called_timed_out_is_no_timeout():
 
 
 def test_limits_are_counted_with_what_they_stopped():
-    listed = timeouts_of(
-        [
-            run(900, timeout_s=900.0, n_model_turns=0),
-            run(300, timeout_s=900.0, n_model_turns=2),
-            run(700, DONE, timeout_s=900.0),
-            run(44, timeout_s=1800.0),
-        ]
-    )
-    first, second = count_timeouts(listed).rows(named=True)
+    silent = run(900, timeout_s=900.0, n_model_turns=0)
+    spoke = run(300, timeout_s=900.0, n_model_turns=2)
+    others = run(700, DONE, timeout_s=900.0), run(44, timeout_s=1800.0)
+    first, second = count_timeouts(timeouts_of([silent, spoke, *others])).rows(named=True)
     assert [first[name] for name in ("limit_s", "n_runs", "n_timed_out")] == [900.0, 3, 2]
     assert [first[name] for name in ("n_at_limit", "n_elsewhere", "n_no_turns")] == [1, 1, 1]
     assert first["stopped_low"] < first["stopped"] < first["stopped_high"]
@@ -133,10 +124,8 @@ def test_neighbours_of_a_heap_are_the_same_heap():
 
 def test_each_kind_has_limits_of_its_own():
     two = pl.concat([ends([900] * 9, kind="flow"), ends([1800] * 9, kind="agent")])
-    assert sa.survival.implicit_timeouts(two, by="kind").select("kind", "at_s").rows() == [
-        ("agent", 1800),
-        ("flow", 900),
-    ]
+    found = sa.survival.implicit_timeouts(two, by="kind").select("kind", "at_s").rows()
+    assert found == [("agent", 1800), ("flow", 900)]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -147,9 +136,8 @@ def test_smooth_durations_have_no_limit(seed):
 
 def test_the_limits_of_the_generator_are_found():
     drawn = durations(4000, seed=3).filter(pl.col("end") != "completed")
-    found = sa.survival.implicit_timeouts(
-        ends(drawn["duration_s"]).with_columns(kind=drawn["kind"])
-    )
+    stopped = ends(drawn["duration_s"]).with_columns(kind=drawn["kind"])
+    found = sa.survival.implicit_timeouts(stopped)
     told = drawn.filter(pl.col("end") == "timed_out").group_by("kind", "timeout_s").len()
     expected = told.filter(pl.col("len") >= 8).select("kind", "timeout_s").rows()
     assert set(expected) <= {(kind, float(at_s)) for kind, at_s in found[["kind", "at_s"]].rows()}
@@ -190,13 +178,10 @@ def test_a_candidate_says_what_completes_what_is_cut_and_what_it_costs():
 
 
 def test_completions_gained_per_extra_run_hour():
-    first, second = sa.survival.timeout_candidates(runs_until(1800, 400), [600, 900]).rows(
-        named=True
-    )[:2]
-    assert first["gained_per_hour"] == pytest.approx(first["completed"] / first["run_hours"])
-    assert second["gained_per_hour"] == pytest.approx(
-        (second["completed"] - first["completed"]) / (second["run_hours"] - first["run_hours"])
-    )
+    told = sa.survival.timeout_candidates(runs_until(1800, 400), [600, 900]).head(2)
+    gained = [told[name].diff().fill_null(told[name]) for name in ("completed", "run_hours")]
+    per_hour = (gained[0] / gained[1]).to_list()
+    assert told["gained_per_hour"].to_list() == pytest.approx(per_hour)
 
 
 def test_beyond_the_longest_run_nothing_is_guessed():
@@ -215,8 +200,7 @@ def test_runs_with_a_longer_limit_tell_what_it_would_have_rescued():
     runs = pl.concat([runs_until(900, 3000), runs_until(3600, 2000, seed=2)])
     told = sa.survival.timeout_candidates(runs, [900, 1800, 3600])
     today, later, _ = told.rows(named=True)
-    assert today["is_today"]
-    assert today["rescued"] is None
+    assert today["is_today"] and today["rescued"] is None
     assert later["rescued_low"] < later["rescued"] < later["rescued_high"]
     # The generator's truth, for the same runs without any limit.
     truth = durations(60_000, seed=9).filter(pl.col("latent_s") > 900)
@@ -244,9 +228,8 @@ def test_every_run_over_is_identified_without_end():
 
 
 def test_kinds_are_told_apart_and_null_is_one():
-    runs = pl.concat(
-        [runs_until(900, 50), runs_until(1800, 50).with_columns(kind=pl.lit(None, pl.String))]
-    )
+    nameless = runs_until(1800, 50).with_columns(kind=pl.lit(None, pl.String))
+    runs = pl.concat([runs_until(900, 50), nameless])
     told = sa.survival.timeout_candidates(runs, [600])
     assert told.select("kind", "candidate_s").rows() == [
         (None, 600.0), (None, 1800.0), ("flow", 600.0), ("flow", 900.0),
@@ -264,15 +247,13 @@ def test_no_runs_have_no_candidates_and_everything_cut_off_has_few_answers():
 
 
 def test_missing_columns_are_named():
-    with pytest.raises(
-        sa.errors.MissingColumnsError, match=r"timeout_candidates needs columns \['tim"
-    ):
+    words = r"timeout_candidates needs columns \['tim"
+    with pytest.raises(sa.errors.MissingColumnsError, match=words):
         sa.survival.timeout_candidates(runs_until(900, 5).drop("timeout_s"))
     with pytest.raises(sa.errors.ArgumentError, match="tolerance_s"):
         timeouts_of([], tolerance_s=-1)
 
 
 def test_timeouts_are_open_to_sql(demo):
-    snap = demo
-    asked = snap.sql("SELECT count(*) AS n FROM timeouts WHERE limit_from = 'inferred'")
-    assert asked["n"].item() == sa.survival.timeouts(snap).filter(limit_from="inferred").height > 0
+    asked = demo.sql("SELECT count(*) AS n FROM timeouts WHERE limit_from = 'inferred'")
+    assert asked["n"].item() == sa.survival.timeouts(demo).filter(limit_from="inferred").height > 0

@@ -14,26 +14,16 @@ from stateanalytics.state.display import add_duration_text
 from stateanalytics.survival.curves import kaplan_meier, quantiles
 from tests.examples import examples
 
+UNKNOWN = [(none, "unknown") for none in (None, math.inf, math.nan)]
+
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0, "0 s"),
-        (0.4, "under 1 s"),
-        (59.9, "59 s"),
-        (60, "1 min"),
-        (90, "1 min 30 s"),
-        (3599, "59 min 59 s"),
-        (3600, "1 h"),
-        (5400, "1 h 30 min"),
-        (86_399, "23 h 59 min"),
-        (86_400, "1 d"),
-        (129_600, "1 d 12 h"),
-        (10_000_000, "115 d 17 h"),
-        (-90, "minus 1 min 30 s"),
-        (None, "unknown"),
-        (math.inf, "unknown"),
-        (math.nan, "unknown"),
+        *((0, "0 s"), (0.4, "under 1 s"), (59.9, "59 s"), (60, "1 min"), (90, "1 min 30 s")),
+        *((3599, "59 min 59 s"), (3600, "1 h"), (5400, "1 h 30 min"), (86_399, "23 h 59 min")),
+        *((86_400, "1 d"), (129_600, "1 d 12 h"), (10_000_000, "115 d 17 h")),
+        *((-90, "minus 1 min 30 s"), *UNKNOWN),
     ],
 )
 def test_the_two_largest_units_are_named(seconds, words):
@@ -45,23 +35,10 @@ def test_the_two_largest_units_are_named(seconds, words):
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0, "0 s"),
-        (0.00002, "0.001 s"),
-        (0.0374, "0.037 s"),
-        (0.4, "0.4 s"),
-        (2.84, "2.8 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (59.4, "59 s"),
-        (59.5, "1 min"),
-        (3599.5, "1 h"),
-        (5437, "1 h 31 min"),
-        (86_390, "1 d"),
-        (95_000, "1 d 2 h"),
-        (-2.84, "minus 2.8 s"),
-        (None, "unknown"),
-        (math.inf, "unknown"),
-        (math.nan, "unknown"),
+        *((0, "0 s"), (0.00002, "0.001 s"), (0.0374, "0.037 s"), (0.4, "0.4 s")),
+        *((2.84, "2.8 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.5, "1 min")),
+        *((3599.5, "1 h"), (5437, "1 h 31 min"), (86_390, "1 d"), (95_000, "1 d 2 h")),
+        *((-2.84, "minus 2.8 s"), *UNKNOWN),
     ],
 )
 def test_an_estimate_is_rounded_and_keeps_two_figures(seconds, words):

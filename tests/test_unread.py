@@ -5,7 +5,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import polars as pl
 import pytest
 
 from stateanalytics.core.facts import Facts
@@ -28,7 +27,7 @@ STORES = {
 
 
 def passed_over(facts: Facts, code: str = "source.table_not_read") -> dict[str, int]:
-    found = facts.findings.filter(pl.col("code") == code)
+    found = facts.findings.filter(code=code)
     return dict(found.select("table", "n_rows").rows())
 
 
@@ -50,10 +49,9 @@ def test_every_table_with_rows_is_read_or_left_aside_or_a_finding(
     with open_store(path) as store:
         stored = set(store.tables)
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
-        n_rows = {
-            table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-            for table in stored - {*tables.read, *tables.ignored, "sqlite_sequence"}
-        }
+        others = stored - {*tables.read, *tables.ignored, "sqlite_sequence"}
+        counts = {table: db.execute(f"SELECT count(*) FROM {table}") for table in others}
+        n_rows = {table: count.fetchone()[0] for table, count in counts.items()}
     facts = facts_of(path)
     assert passed_over(facts) == {table: n for table, n in n_rows.items() if n}
     assert "version.unknown" not in facts.findings["code"]
@@ -71,7 +69,7 @@ def test_a_table_of_an_unknown_version_is_counted(shared: Path, tmp_path: Path, 
     found = passed_over(facts)
     assert found['odd "name'] == 2
     assert "no_rows" not in found
-    of_work = facts.findings.filter(pl.col("table") == "token_usage")
+    of_work = facts.findings.filter(table="token_usage")
     assert of_work.select("severity", "n_rows").rows() == [("warning", 1)]
 
 
@@ -90,7 +88,7 @@ def test_a_table_of_an_unknown_version_is_counted(shared: Path, tmp_path: Path, 
 def test_a_newer_schema_says_so(shared: Path, tmp_path: Path, name: str, script: str) -> None:
     store = shared / "samples" / name
     copy = copied(store, tmp_path / store.name, script)
-    found = facts_of(copy).findings.filter(pl.col("code") == "version.unknown")
+    found = facts_of(copy).findings.filter(code="version.unknown")
     assert found["action"].to_list() == ["read as far as its columns go"]
 
 
@@ -132,7 +130,7 @@ def test_other_files_beside_a_database_are_counted_once(
         (home / name).write_text("{}")
     for name in ("opencode.db", "opencode-next.db"):
         shutil.copy(claimed[0], home / name)
-    found = facts_of(home).findings.filter(pl.col("code") == "source.files_not_read")
+    found = facts_of(home).findings.filter(code="source.files_not_read")
     assert found.select("table", "n_rows").rows() == [("*.json", 1), ("log/*.log", 2)]
     assert passed_over(facts_of(claimed[0]), "source.files_not_read") == {}
 
@@ -158,7 +156,7 @@ def test_events_of_an_unknown_type_are_counted_by_type(tmp_path: Path) -> None:
     assert len(lines) == 3
     made_up = [line.replace("session.text.started", "session.dream.begun") for line in lines]
     copy.write_text(known + "".join(f"{line}\n" for line in (*made_up, made_up[0])))
-    found = facts_of(copy).findings.filter(pl.col("code") == "event.unknown_type")
+    found = facts_of(copy).findings.filter(code="event.unknown_type")
     assert "event.unknown_type" not in facts_of(sample).findings["code"]
     assert found["n_rows"].sum() >= 3
     assert found["example"].str.contains("dream.begun").all()
@@ -210,31 +208,17 @@ def test_words_of_a_newer_opencode_are_kept_and_counted(
 @pytest.mark.parametrize(
     ("script", "code"),
     [
-        pytest.param(
-            "ALTER TABLE session_v2 RENAME COLUMN time_suspended TO execution_claimed_at",
-            None,
-            id="the new name",
-        ),
-        pytest.param(
-            "ALTER TABLE session_v2 ADD COLUMN execution_claimed_at integer;"
-            "UPDATE session_v2 SET execution_claimed_at = time_suspended, time_suspended = 1",
-            "source.column_twice",
-            id="both: the new one counts",
-        ),
-        pytest.param(
-            "ALTER TABLE session_v2 DROP COLUMN time_suspended",
-            "source.column_missing",
-            id="neither",
-        ),
-        pytest.param(
-            "CREATE TABLE other AS SELECT idle_outcome, time_suspended, title, version, cost, id, "
-            "parent_id, resume_attempts, time_created, time_updated FROM session_v2;"
-            "DROP TABLE session_v2; ALTER TABLE other RENAME TO session_v2",
-            None,
-            id="columns in another order",
-        ),
+        ("ALTER TABLE session_v2 RENAME COLUMN time_suspended TO execution_claimed_at", None),
+        ("ALTER TABLE session_v2 ADD COLUMN execution_claimed_at integer;"
+         "UPDATE session_v2 SET execution_claimed_at = time_suspended, time_suspended = 1",
+         "source.column_twice"),
+        ("ALTER TABLE session_v2 DROP COLUMN time_suspended", "source.column_missing"),
+        ("CREATE TABLE other AS SELECT idle_outcome, time_suspended, title, version, cost, id, "
+         "parent_id, resume_attempts, time_created, time_updated FROM session_v2;"
+         "DROP TABLE session_v2; ALTER TABLE other RENAME TO session_v2", None),
     ],
-)
+    ids=["the new name", "both: the new one counts", "neither", "another order of columns"],
+)  # fmt: skip
 def test_a_claim_is_read_by_its_old_name_and_its_new_one(
     claimed: tuple[Path, Facts], tmp_path: Path, script: str, code: str | None
 ) -> None:
@@ -253,14 +237,11 @@ def test_a_file_that_was_read_is_never_called_unread(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     for name in ("one.log", "two.log", "cache/x.bin", "notes.txt"):
         (tmp_path / name).write_text("{}")
-    system = System(
-        name="own", title="Own", files=Files(find=lambda path: [path], read=None, skips=("cache",))
-    )
+    of = Files(find=lambda path: [path], read=None, skips=("cache",))
+    system = System(name="own", title="Own", files=of)
     # Nobody says what was opened, so nothing is called unread.
     assert findings_of_files(tmp_path, "in", system).is_empty()
     logs = [str(tmp_path / name) for name in ("one.log", "two.log")]
-    found = findings_of_files(tmp_path, "in", system, logs)
-    assert found.filter(code="source.files_not_read").select("table", "n_rows").rows() == [
-        ("*.txt", 1)
-    ]
+    found = findings_of_files(tmp_path, "in", system, logs).filter(code="source.files_not_read")
+    assert found.select("table", "n_rows").rows() == [("*.txt", 1)]
     assert findings_of_files(tmp_path, "in", system, [])["n_rows"].sum() == 3

@@ -46,7 +46,6 @@ def restore(recorded: Path, into: Path) -> Path:
     for path in list(into.rglob("*.sql")):
         with closing(sqlite3.connect(path.with_suffix(".db"))) as connection, connection:
             connection.executescript(path.read_text("utf-8"))
-        connection.close()
         path.unlink()
     return into
 
@@ -88,7 +87,6 @@ def _dump(database: Path, target: Path, base: Path) -> None:
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as source, source:
         copy = sqlite3.connect(":memory:")
         source.backup(copy)
-    source.close()
     for (table,) in copy.execute(
         "SELECT name FROM sqlite_master WHERE type='table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
     ).fetchall():

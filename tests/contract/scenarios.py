@@ -50,19 +50,17 @@ ERRORS = {
     },
     "overflow": {
         "anthropic": (
-            "invalid_request_error",
-            "prompt is too long: 215000 tokens > 200000 maximum",
+            "invalid_request_error", "prompt is too long: 215000 tokens > 200000 maximum",
         ),
         "openai": (
-            "context_length_exceeded",
-            "Your input exceeds the context window of this model.",
+            "context_length_exceeded", "Your input exceeds the context window of this model.",
         ),
     },
     "auth": {
         "anthropic": ("authentication_error", "invalid x-api-key"),
         "openai": ("invalid_api_key", "Incorrect API key provided"),
     },
-}
+}  # fmt: skip
 """Type and message of an error, by the family of the provider."""
 
 DONE = Answer("All done, as asked.", usage=Usage(1009, 309, 209, 59, 19))
@@ -101,16 +99,36 @@ GOOD: dict[str, str | int | float | None] = {"lifecycle": "completed", "outcome"
 FAILED: dict[str, str | int | float | None] = {"lifecycle": "failed", "outcome": "failed"}
 DIED: dict[str, str | int | float | None] = {"claude.health": "stalled", "codex.health": "stalled"}
 LOOK = "[[child]] look around and answer"
+STALLS = Answer("never", wait_s=60)
+
+
+def _ran(text: str, *commands: str, usage: Usage = FIRST) -> Answer:
+    """An answer that runs commands."""
+    return Answer(text, tuple(("shell", command) for command in commands), usage=usage)
+
+
+def _said(*texts: str) -> tuple[Answer, ...]:
+    """Answers in words, each with a usage of its own."""
+    usages = (FIRST, SECOND, THIRD)
+    return tuple(Answer(text, usage=usage) for text, usage in zip(texts, usages, strict=False))
+
+
+START = _ran("Working.", "echo start")
+PYTEST = "echo pytest; printf '1 failed, 2 passed in 0.10s\\n' | tail -1"
+TAKE_BACK = (
+    "git init -q . && git -c user.name=a -c user.email=a@b.c commit -q "
+    "--allow-empty -m a && git reset --hard"
+)
 
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (
-        Scenario("success", (Answer("Hello, this is the answer.", usage=FIRST),), GOOD),
+        Scenario("success", _said("Hello, this is the answer."), GOOD),
         Scenario(
             "failing_tool",
             (
-                Answer("I run it.", (("shell", "exit 7"),), usage=FIRST),
-                Answer("It failed; again.", (("shell", "echo fine"),), usage=SECOND),
+                _ran("I run it.", "exit 7"),
+                _ran("It failed; again.", "echo fine", usage=SECOND),
                 DONE,
             ),
             GOOD | {"n_tool_errors": 1},
@@ -133,55 +151,33 @@ SCENARIOS = {
         ),
         Scenario(
             "looped",
-            (*(Answer("Again.", (("shell", "exit 7"),), usage=FIRST) for _ in range(4)), DONE),
+            (*[_ran("Again.", "exit 7")] * 4, DONE),
             GOOD | {"n_tool_errors": 4, "signs": "repeated_error"},
         ),
         Scenario(
             "waited",
-            (*(Answer("Wait.", (("shell", "echo pending"),), usage=FIRST) for _ in range(4)), DONE),
+            (*[_ran("Wait.", "echo pending")] * 4, DONE),
             GOOD | {"signs": "repeated_call"},
         ),
         Scenario(
             "tests_behind_a_pipe",
-            (
-                Answer(
-                    "I run the tests.",
-                    (("shell", "echo pytest; printf '1 failed, 2 passed in 0.10s\\n' | tail -1"),),
-                    usage=FIRST,
-                ),
-                Answer("All tests pass.", usage=SECOND),
-            ),
+            (_ran("I run the tests.", PYTEST), Answer("All tests pass.", usage=SECOND)),
             GOOD | {"signs": "tests_failing"},
         ),
         Scenario(
             "gave_up",
-            (Answer("I was unable to fix the failing build.", usage=FIRST),),
+            _said("I was unable to fix the failing build."),
             GOOD | {"signs": "gave_up"},
         ),
         Scenario(
-            "taken_back",
-            (
-                Answer(
-                    "I take it back.",
-                    (
-                        (
-                            "shell",
-                            "git init -q . && git -c user.name=a -c user.email=a@b.c commit -q "
-                            "--allow-empty -m a && git reset --hard",
-                        ),
-                    ),
-                    usage=FIRST,
-                ),
-                DONE,
-            ),
-            GOOD | {"signs": "taken_back"},
+            "taken_back", (_ran("I take it back.", TAKE_BACK), DONE), GOOD | {"signs": "taken_back"}
         ),
         Scenario(
             "retried",
             (
                 Answer(status=429, error="rate_limit"),
                 Answer(status=529, error="overloaded"),
-                Answer("After two retries.", usage=FIRST),
+                *_said("After two retries."),
             ),
             GOOD | {"claude.n_retries": 2},
         ),
@@ -216,30 +212,18 @@ SCENARIOS = {
         Scenario(
             "unauthorized", (Answer(status=401, error="auth"),), FAILED | {"cause": "provider_auth"}
         ),
-        Scenario(
-            "killed",
-            (
-                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
-                Answer("never", wait_s=60),
-            ),
-            DIED,
-            signal="KILL",
-        ),
+        Scenario("killed", (START, STALLS), DIED, signal="KILL"),
         Scenario(
             "killed_in_tool",
             # Claude Code refuses a bare `sleep` at once, and the model would go on.
-            (Answer("Working.", (("shell", "tail -f /dev/null"),), usage=FIRST), DONE),
+            (_ran("Working.", "tail -f /dev/null"), DONE),
             DIED,
             signal="KILL",
         ),
         # What the process that was killed spent is in no recorded cost.
         Scenario(
             "killed_then_resumed",
-            (
-                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
-                Answer("never", wait_s=60),
-                Answer("After it.", usage=THIRD),
-            ),
+            (START, STALLS, Answer("After it.", usage=THIRD)),
             GOOD | {"cost_usd": 0.00776025},
             signal="KILL",
             follow_up=("resume",),
@@ -247,23 +231,13 @@ SCENARIOS = {
         ),
         Scenario(
             "interrupted",
-            (
-                Answer("Working.", (("shell", "echo start"),), usage=FIRST),
-                Answer("never", wait_s=60),
-            ),
-            {
-                "claude.outcome": "cancelled",
-                "codex.outcome": "cancelled",
-            },
+            (START, STALLS),
+            {"claude.outcome": "cancelled", "codex.outcome": "cancelled"},
             signal="INT",
         ),
         Scenario(
             "resume",
-            (
-                Answer("First turn.", usage=FIRST),
-                Answer("Second turn.", usage=SECOND),
-                Answer("Turn of the fork.", usage=THIRD),
-            ),
+            _said("First turn.", "Second turn.", "Turn of the fork."),
             GOOD,
             follow_up=("resume", "fork"),
         ),
@@ -287,7 +261,7 @@ SCENARIOS = {
         Scenario(
             "child",
             (
-                Answer("Looking.", (("shell", "echo child"), ("shell", "exit 5")), usage=THIRD),
+                _ran("Looking.", "echo child", "exit 5", usage=THIRD),
                 Answer("The child's answer.", usage=FOURTH),
             ),
             GOOD | {"n_tool_errors": 1},
@@ -295,11 +269,7 @@ SCENARIOS = {
         ),
         Scenario(
             "compaction",
-            (
-                Answer("First.", usage=FIRST),
-                Answer("A summary of it.", usage=SECOND),
-                Answer("After it.", usage=THIRD),
-            ),
+            _said("First.", "A summary of it.", "After it."),
             GOOD,
             follow_up=("compact", "resume"),
             clients=("claude",),
@@ -320,18 +290,8 @@ SCENARIOS = {
             follow_up=("resume",),
             clients=("codex", "opencode"),
         ),
-        Scenario(
-            "one_of_two",
-            (Answer("One.", (("shell", "sleep 1"),), usage=FIRST), DONE),
-            GOOD,
-            beside="other_of_two",
-        ),
-        Scenario(
-            "other_of_two",
-            (Answer("Two.", (("shell", "sleep 1"),), usage=SECOND), DONE),
-            GOOD,
-            clients=(),
-        ),
+        Scenario("one_of_two", (_ran("One.", "sleep 1"), DONE), GOOD, beside="other_of_two"),
+        Scenario("other_of_two", (_ran("Two.", "sleep 1", usage=SECOND), DONE), GOOD, clients=()),
     )
 }
 
@@ -339,18 +299,12 @@ SCENARIOS = {
 def _driven(agent: str) -> Iterator[Scenario]:
     """The same for an orchestrator, which starts an agent, and what only it can do."""
     expected: dict[str, dict[str, str | int | None]] = {
-        "success": GOOD,
-        "failing_tool": GOOD,
-        "parallel_tools": GOOD,
-        "retried": GOOD,
+        **dict.fromkeys(("success", "failing_tool", "parallel_tools", "retried"), GOOD),
         "refusal": FAILED,
         "output_limit": {},
         "cut_once": GOOD,
-        "overflow": FAILED,
-        "unauthorized": FAILED,
-        "killed": {},
-        "killed_in_tool": {},
-        "interrupted": {},
+        **dict.fromkeys(("overflow", "unauthorized"), FAILED),
+        **{name: {} for name in ("killed", "killed_in_tool", "interrupted")},
         "resume": GOOD,
         # Codex ends an agent that nobody waits for, and may do so before its tokens are written.
         "subagent_waited_for" if agent == "codex" else "subagent": GOOD,

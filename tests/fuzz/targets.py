@@ -47,34 +47,22 @@ class Target:
 TARGETS = (
     Target("lionagi store", seeds.lionagi, "state.db", (("state.db", STORES),), 30),
     Target(
-        "lionagi directories",
-        seeds.lionagi,
-        "state.db",
+        "lionagi directories", seeds.lionagi, "state.db",
         (
             ("runs/*/*.json", DOCUMENTS),
             ("shows/**/*.*", (*DOCUMENTS, *PLACES)),
             ("runs/*/*", PLACES),
-        ),
-        8,
+        ), 8,
     ),
     Target(
-        "agent orchestrator tree",
-        seeds.agent_orchestrator,
-        ".agent-orchestrator",
+        "agent orchestrator tree", seeds.agent_orchestrator, ".agent-orchestrator",
         (
-            ("**/sessions/*.json", DOCUMENTS),
-            ("**/*.ndjson", DOCUMENTS),
-            ("**/*.jsonl", DOCUMENTS),
-            ("**/bil-*", KEY_VALUES),
-            ("**/*.kv", KEY_VALUES),
-            ("**/recovery.log", DOCUMENTS),
-            ("**/*-1.json", DOCUMENTS),
-            ("**/*.*", PLACES),
-            ("**/sessions/**/*", PLACES),
-            ("**/.agent-report-audit/*", PLACES),
+            ("**/sessions/*.json", DOCUMENTS), ("**/*.ndjson", DOCUMENTS),
+            ("**/*.jsonl", DOCUMENTS), ("**/bil-*", KEY_VALUES), ("**/*.kv", KEY_VALUES),
+            ("**/recovery.log", DOCUMENTS), ("**/*-1.json", DOCUMENTS), ("**/*.*", PLACES),
+            ("**/sessions/**/*", PLACES), ("**/.agent-report-audit/*", PLACES),
             ("**/activity-events.db", STORES),
-        ),
-        20,
+        ), 20,
     ),
     Target("agent orchestrator go", seeds.agent_orchestrator_go, "ao.db", (("ao.db", STORES),), 8),
     Target(
@@ -85,63 +73,36 @@ TARGETS = (
         "opencode export", seeds.opencode_export, "export.json", (("export.json", DOCUMENTS),), 4
     ),
     Target(
-        "opencode storage",
-        seeds.opencode_storage,
-        "storage",
-        (("**/*.json", (*DOCUMENTS, *PLACES)),),
-        4,
+        "opencode storage", seeds.opencode_storage, "storage",
+        (("**/*.json", (*DOCUMENTS, *PLACES)),), 4,
     ),
     Target("claude code", seeds.claude_code, "claude", (("**/*.json*", DOCUMENTS),), 8),
     Target("codex", seeds.codex, "codex", (("**/*.jsonl*", DOCUMENTS),), 8),
     Target(
-        "archive",
-        archives.archive,
-        "history",
+        "archive", archives.archive, "history",
         (
             ("history/manifests/*.json", archives.MANIFESTS),
             ("history/shards/**/*.parquet", archives.SHARDS),
             ("history/manifests/*.json", (*DOCUMENTS, *PLACES)),
             ("history/looks/*.json", (*DOCUMENTS, *PLACES)),
-        ),
-        10,
-        steps.read_archive,
+        ), 10, steps.read_archive,
+    ),
+    Target("rules", seeds.rules, "rules.toml", (("rules.toml", SETTINGS),), 5, steps.apply_rules),
+    Target(
+        "policy", seeds.policy, "policy.toml", (("policy.toml", SETTINGS),), 5, steps.apply_policy
     ),
     Target(
-        "rules",
-        seeds.rules,
-        "rules.toml",
-        (("rules.toml", SETTINGS),),
-        5,
-        steps.apply_rules,
-    ),
-    Target(
-        "policy",
-        seeds.policy,
-        "policy.toml",
-        (("policy.toml", SETTINGS),),
-        5,
-        steps.apply_policy,
-    ),
-    Target(
-        "summary",
-        archives.summary,
-        "fleet",
+        "summary", archives.summary, "fleet",
         (
             ("fleet/*.parquet", archives.COUNTS),
             ("fleet/head.json", (*DOCUMENTS, *PLACES, archives.odd_head)),
-        ),
-        5,
-        steps.read_summary,
+        ), 5, steps.read_summary,
     ),
     Target(
-        "old report",
-        seeds.report,
-        "report.json",
-        (("report.json", DOCUMENTS),),
-        3,
+        "old report", seeds.report, "report.json", (("report.json", DOCUMENTS),), 3,
         steps.compare_reports,
     ),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
