@@ -22,7 +22,6 @@ from stateanalytics.errors import (
     ArgumentError,
     MissingComponentError,
     NotAStoreError,
-    SourceNotFoundError,
     StoreBusyError,
 )
 from stateanalytics.io.archive import delta
@@ -221,7 +220,7 @@ def test_a_collection_that_ends_between_its_rows_and_its_runs_counts_for_nothing
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(delta.DeltaArchive, "_append", until_the_runs)
         sa.collect(store, url)
-    with pytest.raises(SourceNotFoundError, match="none of its runs was finished"):
+    with pytest.raises(NotAStoreError, match="none of its runs was finished"):
         sa.read(url)
     assert sa.collect(store, url)["status"].to_list() == ["archived"]
     assert rows_of(url, "tables/entities").height == 4
@@ -394,9 +393,7 @@ def test_a_place_that_answers_slowly_is_given_up(url, monkeypatch):
 
 @with_delta
 def test_no_archive_at_a_url_says_how_to_make_one(url):
-    with pytest.raises(
-        SourceNotFoundError, match=r"(?s)There is no archive .*sa\.collect\('state.db'"
-    ):
+    with pytest.raises(NotAStoreError, match=r"(?s)There is no archive .*sa\.collect\('state.db'"):
         sa.read(url)
     with pytest.raises(ArgumentError, match="to compact"):
         compact_archive(url)

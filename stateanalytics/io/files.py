@@ -285,6 +285,20 @@ def read_text(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> tuple[str | Non
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/")
 
 
+_OF_ARCHIVES = re.compile(r"(s3a?|gs|az|abfss?|file)://", re.IGNORECASE)
+
+
+def is_url(name: object) -> bool:
+    """Whether a name is that of an archive in Delta tables.
+
+    Examples
+    --------
+    >>> is_url("s3://bucket/history"), is_url("history/"), is_url("https://host/x")
+    (True, False, False)
+    """
+    return isinstance(name, str) and _OF_ARCHIVES.match(name) is not None
+
+
 def refuse_scheme(path: str | Path) -> None:
     """Refuse URLs such as ``s3://bucket``, which would become the name of a local folder.
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatch
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,14 @@ from stateanalytics.errors import (
     in_short,
 )
 from stateanalytics.io.archive import compacting, manifests
-from stateanalytics.io.archive.delta import DeltaArchive, is_url
+from stateanalytics.io.archive.delta import DeltaArchive
 from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, last_runs, source_key
 from stateanalytics.io.archive.reading import Archived, is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
 from stateanalytics.io.as_of import wall_clock
 from stateanalytics.io.budget import Budget, spend
 from stateanalytics.io.cache import digest_of_files
-from stateanalytics.io.files import refuse_scheme
+from stateanalytics.io.files import is_url, refuse_scheme
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
 from stateanalytics.io.parts import Parts
@@ -229,15 +228,6 @@ class Archiving:
                 'read it without as_of: sa.read("state.db").archive("history/")',
             )
         places = {place.label: place for place in find_places(named)[0]}
-        node = platform.node()
-        keys = {
-            label: key_of(place)
-            if (place := places.get(label))
-            else (source_key(node, label), label)
-            for label in facts.sources["source"]
-        }
-        if self.remote is not None:
-            self.remote.fetch(key for key, _ in keys.values())
         rows, notes = [], []
         for source in facts.sources.iter_rows(named=True):
             label = source["source"]
@@ -245,7 +235,10 @@ class Archiving:
                 message = f"the same as {source['same_as']}"
                 rows.append(outcome(label, source["system"], "same", message=message))
                 continue
-            key, where = keys[label]
+            place = places.get(label)
+            key, where = key_of(place) if place else (source_key(platform.node(), label), label)
+            if self.remote is not None:
+                self.remote.fetch([key])
             part = _part_of(facts, source)
             rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
             notes.append((key, rows[-1]))
@@ -283,7 +276,7 @@ class Archiving:
                 # What to type now is no news for who reads the archive later.
                 failed.append(manifests.Attempt(key, label, now, message.partition(_HINT)[0]))
         if self.remote is not None:
-            self.remote.note(collected, failed, there, now)
+            self.remote.note(now, collected, failed, there)
         try:
             manifests.note_attempts(self.root, failed, [*there, *collected])
             manifests.note_looks(self.root, collected, now)
@@ -582,8 +575,7 @@ def collect_each(
     check_number("jobs", jobs, 4, is_whole=True, is_above=True)
     if archiving.remote is not None and executor is not None:
         raise ArgumentError(
-            "An executor may run on other machines, which do not see the private copy of the "
-            "archive that a URL needs.",
+            "An executor cannot write to a URL: its machines do not see the private copy.",
             "use jobs=4, or collect on each machine: several may write to one URL",
         )
     sources = list(archiving.places_of(named))
@@ -602,22 +594,19 @@ def collect_each(
             for source, place in zip(prepared, places, strict=True)
             if source.last and not archiving.is_unchanged(place, on_error, source.last)
         )
-    local = replace(archiving, remote=None)
     batches = [
-        _Batch(tuple(prepared[i : i + N_A_BATCH]), local, on_error)
+        _Batch(tuple(prepared[i : i + N_A_BATCH]), archiving, on_error)
         for i in range(0, len(prepared), N_A_BATCH)
     ]
     if executor is None and jobs == 1:
-        yield from _tidied(
-            archiving, (_noted(archiving, batch, _archived(batch)) for batch in batches)
-        )
+        yield from _tidied(archiving, (_noted(batch, _archived(batch)) for batch in batches))
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
             done = threads.map(lambda batch: _tried(run, batch), batches)
-            yield from _tidied(archiving, map(_noted, repeat(archiving), batches, done))
+            yield from _tidied(archiving, map(_noted, batches, done))
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
@@ -740,9 +729,9 @@ def _end_with_its_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _noted(archiving: Archiving, batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
+def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of a batch, which are recorded in the archive, too."""
     keys = [source.key[0] for source in batch.sources]
     single_rows = [rows[i : i + 1] for i in range(rows.height)]
-    archiving.note(list(zip(keys, single_rows, strict=True)))
+    batch.archiving.note(list(zip(keys, single_rows, strict=True)))
     return rows

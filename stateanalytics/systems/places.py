@@ -19,10 +19,11 @@ from stateanalytics.errors import (
     SourceNotFoundError,
     found,
 )
-from stateanalytics.io.archive.delta import is_url, local_copy, name_of
+from stateanalytics.io.archive.delta import local_copy, name_of
 from stateanalytics.io.archive.reading import Archived, ChosenWeeks, archived_sources, is_archive
 from stateanalytics.io.files import (
     LOG_ENDINGS,
+    is_url,
     legible,
     matching,
     open_regular,

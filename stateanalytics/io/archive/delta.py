@@ -23,70 +23,40 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import polars as pl
 
-from stateanalytics.core import schema
-from stateanalytics.errors import (
-    ArgumentError,
-    NotAStoreError,
-    SourceNotFoundError,
-    StoreBusyError,
-    needing,
-)
+from stateanalytics.core.schema import INTEGER, MOMENT, TEXT
+from stateanalytics.errors import ArgumentError, NotAStoreError, StoreBusyError, needing
 from stateanalytics.io.archive import manifests
-from stateanalytics.io.archive.compacting import MOST_ROWS, Piece, write_table
+from stateanalytics.io.archive.compacting import Piece, write_table
+from stateanalytics.io.archive.manifests import ARCHIVE_VERSION, Attempt
 from stateanalytics.io.archive.reading import ChosenWeeks, read_shard
 from stateanalytics.io.outputs import put_whole
 from stateanalytics.io.processes import make_private_folder
 
-if TYPE_CHECKING:
-    import deltalake
-
-_SCHEME = re.compile(r"(s3a?|gs|az|abfss?|file)://", re.IGNORECASE)
 RUNS, NOTES = "runs", "notes"
-_NOTES = {
-    **{"key": schema.TEXT, "at": schema.MOMENT, "status": schema.TEXT},
-    **{"label": schema.TEXT, "message": schema.TEXT},
-}
+_NOTES = pl.Schema(dict.fromkeys(("key", "status", "label", "message"), TEXT) | {"at": MOMENT})
 _FAILED, _THERE = "failed", "there"
-_OWN = {"week": schema.TEXT, "run": schema.TEXT, "row": schema.INTEGER}
+_OWN = pl.Schema({"week": TEXT, "run": TEXT, "row": INTEGER})
 """Columns of a table that its frame does not have."""
-_NEEDED = {
-    RUNS: {"run": schema.TEXT, "manifest": schema.TEXT, "version": schema.INTEGER},
-    NOTES: _NOTES,
-}
-_WITHIN_S = 60
-_BOUNDS = {
-    "connect_timeout": "5s",
-    "timeout": f"{_WITHIN_S}s",
-    "max_retries": "2",
-    "retry_timeout": f"{_WITHIN_S}s",
-}
+_RUNS = pl.Schema({"run": TEXT, "manifest": TEXT, "version": INTEGER})
+_BOUNDS = {"connect_timeout": "5s", "timeout": "60s", "retry_timeout": "60s", "max_retries": "2"}
 """Of one request: without them the library would try for minutes."""
 _SLOW_S = 20
 """To open a table takes a few small requests: with more than this, a read would take an hour."""
 _N_TRIES = 10
+_WEEKS_AT_ONCE = 13
+"""Of which the rows of a frame have to fit into memory."""
 _REASONS = {
     "answered slowly": f"it took more than {_SLOW_S} s for a few small requests",
-    "timed out": f"it did not answer within {_WITHIN_S} s",
+    "timed out": "it did not answer within a minute",
     "dns error|tcp connect|[(]Connect[)]": "it cannot be reached",
     "credential|token request|IMDS": "there are no credentials for it",
     "HTTP error": "something else answers there",
 }
-
-
-def is_url(name: object) -> bool:
-    """Whether a name is that of an archive in Delta tables.
-
-    Examples
-    --------
-    >>> is_url("s3://bucket/history"), is_url("history/"), is_url("https://host/x")
-    (True, False, False)
-    """
-    return isinstance(name, str) and _SCHEME.match(name) is not None
 
 
 @dataclass(frozen=True)
@@ -131,8 +101,7 @@ class DeltaArchive:
         parts = urlsplit(url)
         if parts.query or parts.fragment or ":" in parts.netloc.rpartition("@")[0]:
             raise ArgumentError(
-                f"A URL of an archive has no password and no parameters; this {parts.scheme} one "
-                "has some.",
+                "The URL of an archive names a place, without a password and parameters.",
                 "put credentials into the environment, such as AWS_SECRET_ACCESS_KEY",
             )
         with needing("deltalake", f"{url!r:.200}", extra="delta", instead="name a local folder"):
@@ -144,16 +113,20 @@ class DeltaArchive:
         runs = archive._rows(RUNS)
         if runs.height:
             version: Any = runs["version"].max()
-            if version > manifests.ARCHIVE_VERSION:
+            if version > ARCHIVE_VERSION:
                 raise NotAStoreError(
                     f"The archive {url!r:.200} has version {version}; "
-                    f"this program reads up to {manifests.ARCHIVE_VERSION}.",
+                    f"this program reads up to {ARCHIVE_VERSION}.",
                     "read it with the newest stateanalytics: pip install -U stateanalytics",
                 )
             archive.texts.update(runs.select("run", "manifest").iter_rows())
             archive._write_runs()
         archive._write_notes()
         return archive
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without what another process, which only adds to the copy, does not need."""
+        return DeltaArchive, (self.url, self.root)
 
     def fetch(self, keys: Iterable[str] | None = None, weeks: ChosenWeeks | None = None) -> None:
         """Copy the rows of some sources and weeks; by default of all.
@@ -169,7 +142,9 @@ class DeltaArchive:
                     by_week.setdefault(shard.week, []).append(Piece(run, shard))
         moved: dict[tuple[str, manifests.Shard], manifests.Shard] = {}
         for frame, by_week in by_frame.items():
-            for some_weeks in _in_batches(by_week):
+            every = list(by_week)
+            for first in range(0, len(every), _WEEKS_AT_ONCE):
+                some_weeks = every[first : first + _WEEKS_AT_ONCE]
                 runs = {each.run.name for week in some_weeks for each in by_week[week]}
                 where = {"week": some_weeks} | ({} if chosen is None else {"run": sorted(runs)})
                 # A commit of which the answer was lost is made twice.
@@ -193,17 +168,13 @@ class DeltaArchive:
         self._write_runs()
 
     def note(
-        self,
-        collected: Mapping[str, str],
-        failed: Iterable[manifests.Attempt],
-        there: Iterable[str],
-        now: datetime,
+        self, now: datetime, collected: dict[str, str], failed: list[Attempt], there: Iterable[str]
     ) -> None:
         """Remember what became of sources, for the next `publish`."""
         known = manifests.read_attempts(self.root)
-        self.notes.extend((key, now, status, "", "") for key, status in collected.items())
-        self.notes.extend((each.key, now, _FAILED, each.label, each.message) for each in failed)
-        self.notes.extend((key, now, _THERE, "", "") for key in there if key in known)
+        self.notes.extend((key, status, "", "", now) for key, status in collected.items())
+        self.notes.extend((each.key, _FAILED, each.label, each.message, now) for each in failed)
+        self.notes.extend((key, _THERE, "", "", now) for key in there if key in known)
 
     def publish(self) -> None:
         """Append the runs of the copy that the tables do not have, and the notes.
@@ -228,18 +199,13 @@ class DeltaArchive:
             self._append(NOTES, pl.DataFrame(self.notes, _NOTES, orient="row"))
             self.notes.clear()
         if new:
-            columns = ("key", "label", "system", "place", "observed_at", "status", "package")
+            columns = ("name", "label", "system", "place", "observed_at", "status", "package")
             rows = pl.DataFrame([{name: getattr(run, name) for name in columns} for run in new])
-            texts = {run.name: run.as_json(indent=None) for run in new}
-            self._append(
-                RUNS,
-                rows.with_columns(
-                    run=pl.Series(list(texts)),
-                    version=pl.lit(manifests.ARCHIVE_VERSION),
-                    manifest=pl.Series(list(texts.values())),
-                ),
-            )
-            self.texts.update(texts)
+            texts = pl.Series([run.as_json(indent=None) for run in new])
+            rows = rows.rename({"name": "run"})
+            rows = rows.with_columns(manifest=texts, version=ARCHIVE_VERSION)
+            self._append(RUNS, rows)
+            self.texts.update(rows.select("run", "manifest").iter_rows())
 
     def compact(self) -> bool:
         """Join the small files of each table; whether there were any."""
@@ -273,7 +239,7 @@ class DeltaArchive:
             return
         newest = rows.sort("at").unique("key", keep="last")
         failed = [
-            manifests.Attempt(row["key"], row["label"], row["at"], row["message"])
+            Attempt(row["key"], row["label"], row["at"], row["message"])
             for row in newest.filter(status=_FAILED).iter_rows(named=True)
         ]
         manifests.note_attempts(self.root, failed, ())
@@ -282,7 +248,8 @@ class DeltaArchive:
         for at, some in newest.group_by("at"):
             manifests.note_looks(self.root, dict(some.select("key", "status").iter_rows()), at[0])
 
-    def _table(self, name: str) -> deltalake.DeltaTable | None:
+    def _table(self, name: str) -> Any:
+        """A table of the library; None where there is none."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -299,7 +266,7 @@ class DeltaArchive:
 
         table = self._table(name)
         self.seen[name] = table and table.version()
-        needed = _NEEDED.get(name, _OWN)
+        needed = {RUNS: _RUNS, NOTES: _NOTES}.get(name, _OWN)
         if table is None:
             return pl.DataFrame(schema=needed)
         tests = [
@@ -309,10 +276,10 @@ class DeltaArchive:
         ]
         chosen = f" WHERE {' AND '.join(tests)}" if tests else ""
         with _reaching(self.url):
-            found = QueryBuilder().register("t", table).execute(f"SELECT * FROM t{chosen}")
-            rows = pl.DataFrame(found)
+            query = QueryBuilder().register("t", table)
+            rows = pl.DataFrame(query.execute(f"SELECT * FROM t{chosen}"))
         with suppress(pl.exceptions.PolarsError):
-            return rows.cast(pl.Schema(needed)).drop_nulls(list(needed))
+            return rows.cast(needed).drop_nulls(list(needed))
         raise NotAStoreError(
             f"The table {name!r} of {self.url!r:.200} is none of ours.",
             "name a place that holds nothing else, such as s3://bucket/history",
@@ -347,7 +314,7 @@ def local_copy(url: str, weeks: ChosenWeeks | None = None) -> Path:
 
     Raises
     ------
-    SourceNotFoundError
+    NotAStoreError
         If there is no archive with a finished run.
     """
     before = _COPIES.get((url, weeks))
@@ -355,7 +322,7 @@ def local_copy(url: str, weeks: ChosenWeeks | None = None) -> Path:
         return before.root
     archive = DeltaArchive.at(url)
     if not archive.texts:
-        raise SourceNotFoundError(
+        raise NotAStoreError(
             f"There is no archive {url!r:.200}, or none of its runs was finished.",
             f"archive something: sa.collect('state.db', {url!r:.200})",
             shell=f"stateanalytics archive state.db --to {url:.200}",
@@ -374,19 +341,6 @@ def name_of(root: Path) -> str:
 _URLS: dict[Path, str] = {}
 _COPIES: dict[tuple[str, ChosenWeeks | None], DeltaArchive] = {}
 """Of this process, which may ask for the same archive several times."""
-
-
-def _in_batches(by_week: dict[str, list[Piece]]) -> Iterator[list[str]]:
-    """Weeks of which the rows fit into memory."""
-    batch: list[str] = []
-    n_rows = 0
-    for week, pieces in by_week.items():
-        n_of_week = sum(each.shard.n_rows for each in pieces)
-        if batch and n_rows + n_of_week > MOST_ROWS:
-            yield batch
-            batch, n_rows = [], 0
-        batch, n_rows = [*batch, week], n_rows + n_of_week
-    yield batch
 
 
 @contextmanager
