@@ -303,8 +303,8 @@ def says_anything(given):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("hours", "most"), [(1 / 6, 8), (3, 8)])
-def test_weeks_with_outages_are_hardly_ever_called_different(hours, most):
-    """One table in ten may be, at the rate that is accepted; outages of days are too often."""
+@pytest.mark.parametrize("hours", [1 / 6, 3, 48])
+def test_weeks_with_outages_are_hardly_ever_called_different(hours):
+    """One table in ten may be, at the rate that is accepted, and one in twenty of `lift`."""
     draw = Random(7)
-    assert sum(says_anything(weeks_with_outages(draw, hours)) for _ in range(40)) <= most
+    assert sum(says_anything(weeks_with_outages(draw, hours)) for _ in range(40)) <= 8

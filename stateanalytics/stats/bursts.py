@@ -5,7 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 UNEVEN = 2.0
-"""Distances that vary so many times as much as by chance are those of bursts."""
+"""Distances that vary so many times as much as by chance are those of bursts; ..."""
+UNEVEN_OF_MANY = 3.3
+"""... of n events, 1 and this over the root of n, if that is less: what 1 in 20 has by chance."""
+APART = 2.0
+"""Events of a burst are at most so many times the mean distance apart: an outage of two days in a
+fleet with less than one run an hour has runs of others between its own, and fell into parts."""
 
 
 def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
@@ -22,8 +27,9 @@ def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
     Notes
     -----
     By chance the distances of events, and those to both ends, have a variance of at most their
-    squared mean. Where it is `UNEVEN` times that, events not further apart than the mean are one
-    burst: most of those of an outage.
+    squared mean, with a standard error of 2 over the root of their number. Where it is `UNEVEN`
+    times that, or more than 1 in 20 has by chance, events not further apart than `APART` times
+    the mean are one burst: most of those of an outage.
 
     Examples
     --------
@@ -35,5 +41,8 @@ def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
     ends = place.first().cast(pl.Float64).pow(2) + (whole - place.last()).pow(2)
     mean = whole / (pl.len() + 1)
     variance = (gaps.pow(2).sum() + ends) / (pl.len() + 1) - mean**2
-    is_apart = (gaps > mean) | (variance < UNEVEN * mean**2)
+    uneven = pl.min_horizontal(
+        pl.lit(UNEVEN), 1 + UNEVEN_OF_MANY / pl.len().cast(pl.Float64).sqrt()
+    )
+    is_apart = (gaps > APART * mean) | (variance < uneven * mean**2)
     return is_apart.fill_null(value=True).cum_sum()
