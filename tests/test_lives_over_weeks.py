@@ -175,9 +175,38 @@ def test_a_steady_fleet_has_hardly_a_word():
     assert not any(has_false_growth(rows, (9, 14), 15))
 
 
+def regular(counts):
+    """Weeks with so many failures of one kind, and six of another, evenly spread."""
+    return [
+        run(
+            f"{name}{week}-{place}",
+            status="failed" if name else "completed",
+            ended=AS_OF - (len(counts) - week) * WEEK + (place + 0.5) / n * WEEK,
+            reason_message=MESSAGES.get(name, name),
+        )
+        for week, n_failed in enumerate(counts)
+        for name, n in ((None, 175), ("login", 6), ("disk", n_failed))
+        for place in range(n)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("newest", "said"),
+    [
+        pytest.param((8,), ["growing"], id="a week alone"),
+        pytest.param((7, 7), ["ongoing", "growing"], id="two weeks together"),
+        pytest.param((5, 6, 5, 7), ["ongoing"] * 3 + ["growing"], id="four weeks together"),
+        pytest.param((5, 5, 3, 3), ["ongoing"] * 4, id="what is over"),
+    ],
+)
+def test_newest_weeks_are_judged_alone_and_together(newest, said):
+    counts = [*[3] * 20, *newest]
+    assert states(regular(counts), range(20, len(counts)), len(counts)) == said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("low", "high", "week_2", "week_4"), [(3, 9, 0.8, 0.9), (10, 20, 0.6, 0.8)]
+    ("low", "high", "week_2", "week_4"), [(3, 9, 0.8, 0.95), (10, 20, 0.78, 0.95)]
 )
 def test_growth_is_said_within_weeks(low, high, week_2, week_4):
     """Room for two standard errors."""
