@@ -131,7 +131,7 @@ def life(
         cluster ``renamed_from``, which is over, or ``renamed_to``, which it became; flapping, where
         it reappeared at least twice in `FLAPPING_WEEKS` weeks (``n_comebacks``); back after at
         least `QUIET_WEEKS` weeks without a failure that chance does not explain; growing, where
-        this week, or this and the last, have more than the 16 weeks before (`growth`); gone, where
+        this week, or this and the last, have more than the 24 weeks before (`growth`); gone, where
         nothing fails in a window that is over and chance does not explain it; quiet, where chance
         may explain it, or where it was absent as long before); ``first_at``, ``last_at``,
         ``n_quiet_weeks`` without a failure and ``quiet_chance``, the chance of that at the rate
@@ -140,7 +140,7 @@ def life(
         ``n_causes`` now, ``n_causes_before`` in the period before and ``n_causes_ever``;
         ``n_incidents`` of both periods; ``n_rows``, ``run_s``, ``n_tokens`` and ``cost_usd`` now
         (null: not reported, or nothing failed now); ``ratio`` of the incidents per run to those of
-        the 16 weeks before, and ``q_value`` of the test of growth; the columns of the ledger and
+        the 24 weeks before, and ``q_value`` of the test of growth; the columns of the ledger and
         ``ledger_id``, the id it has there (another where the cluster's id has changed since);
         ``is_back``: the ledger has it as resolved, and the id of the ledger failed after that day
         (null: not resolved, no day, or matched by its template); ``is_expected``: expected until a
