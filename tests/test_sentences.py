@@ -27,12 +27,8 @@ NAMED = {
 }
 BY_STATE = {
     *(f"failures.{state}" for state in ("new", "back", "flapping", "growing", "gone")),
-    *(f"limits.{verdict}" for verdict in ("above", "below")),
-    *(
-        f"limits.{form}{verdict}"
-        for form in ("", "short_")
-        for verdict in ("within", "higher", "lower", "unclear")
-    ),
+    *(f"limits.{verdict}" for verdict in "above below within higher lower unclear".split()),
+    *(f"limits.short_{verdict}" for verdict in ("within", "higher", "lower", "unclear")),
     *(f"inside.{effort}" for effort in ("stuck", "given_up", "struggled")),
     *(f"advice.{verdict}" for verdict in ("choose", "keep")),
 }
