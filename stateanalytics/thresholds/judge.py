@@ -674,6 +674,8 @@ _EXACT = 0.3
 def _gain(row: Mapping[str, Any]) -> str:
     """The gain with its interval; the interval alone where no number can be promised."""
     gain, low, high = row["gain"], row["gain_low"], row["gain_high"]
+    if low < 0:
+        return say("advice.gain_or_loss", high=high, loss=-low, per=row["per"])
     name = "advice.gain" if max(gain - low, high - gain) <= _EXACT * gain else "advice.gain_range"
     return say(name, gain=gain, low=low, high=high, per=row["per"])
 
