@@ -133,8 +133,9 @@ def _explained(parts: list[Plain], since: datetime, before: str) -> str:
 
 
 def _part(part: Plain) -> str:
-    given = {"dimension": part["dimension"], "value": part["value"]}
-    where = say("story.where", **given) if part["value"] else ""
+    value, where = part["value"], ""
+    if value:
+        where = say("story.where", dimension=part["dimension"], value=value)
     change = _signed(part["change"])
     return say("story.part", title=_short(part["title"]), where=where, change=change)
 

@@ -107,7 +107,7 @@ def finding_of(
         parts.append(say("failures.widest", **given))
     if n_gone is not None:
         n_in_state = {**tally(clusters, "state"), "gone": n_gone}
-        n_news = clusters.filter("is_news", state="new").height
+        n_news = Counter(clusters["state"].filter(clusters["is_news"]))["new"]
         lives = [
             say("failures.new_and_surprising", n=n, n_news=n_news)
             if state == "new" and 0 < n_news < n
