@@ -221,6 +221,8 @@ def test_the_verdict_says_where_there_is_nothing_to_compare_with(days, verdict):
         changes = [one["change"] for one in numbers if one["name"] != "unresolved"]
         assert {one["words"] for one in changes} == {"No run ended in the earlier window."}
         assert {one["short"] for one in changes} == {""}
+    if verdict:
+        assert ("before" in made.summary["lost"]) == (verdict == "No significant change")
 
 
 def test_what_to_do_is_in_the_order_of_faults_though_the_page_shows_few_clusters():

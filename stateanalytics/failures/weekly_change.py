@@ -386,7 +386,8 @@ def growth(
     as_of : datetime
         What came later is not known.
     fdr : float
-        Clusters that have too few incidents for a p-value below it are not tested.
+        A test that has too few incidents for a p-value below it, whatever their weeks, is left
+        out. So the p-value of a cluster with few may depend on it.
 
     Returns
     -------

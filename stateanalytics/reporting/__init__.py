@@ -277,7 +277,7 @@ class Report:
         lines = [opening(found), *([f"Cost: {cost}"] if cost else ())]
         for place, action in enumerate(found.get("actions", ()), 1):
             who = f" ({action['who']})" if action["who"] else ""
-            lines += [f"{place}. {action['what']}: {action['why']}{who}", f"   {action['command']}"]
+            lines += [f"{place}. {action['what']}{who}: {action['why']}", f"   {action['command']}"]
         lines += filter(None, [found.get("unassigned")])
         return [visible(line) for line in lines]
 

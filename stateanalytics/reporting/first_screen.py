@@ -55,8 +55,6 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
     """
     failures = summary.get("failures", {})
     verdict = _verdict(summary)
-    if verdict == say("verdict.none_ended"):
-        lost_before = None
     # Is there a history that judges the numbers, and not the window before alone?
     has_weeks = any(number.get("limits") for number in summary["headline"]["numbers"])
     return {

@@ -157,9 +157,12 @@ class _Before(NamedTuple):
 def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Before:
     """The numbers of the earlier window, and the cost of its failures where it is shown."""
     before = material.over(earlier)
-    has_cost = has_failures and is_covered(earlier, material)
+    numbers = summarize_headline(before)["numbers"]
+    # Where no run ended, "nothing was lost" says nothing.
+    n_ended = next(number["of"] for number in numbers if number["name"] == "completed")
+    has_cost = has_failures and n_ended and is_covered(earlier, material)
     return _Before(
-        summarize_headline(before)["numbers"],
+        numbers,
         before.n_unknown,
         lost_in_all(before.failed) if has_cost else None,
         cost_of(before),

@@ -140,10 +140,14 @@ def _finding(counted: Plain) -> str:
     n_sessions, ends = counted["n_sessions"], counted["interval"]
     clauses = []
     if counted["n_with_result"]:
-        shown = "" if ends is None else f", by session {interval(ends)}"
-        given = {"n": counted["n_with_result"], "n_failed": counted["n_failed"]}
-        of_all = share(counted["share"])
-        clauses.append(say("inside.calls", share=of_all, interval=shown, **given))
+        of_calls = say(
+            "inside.calls",
+            n_failed=counted["n_failed"],
+            n=counted["n_with_result"],
+            share=share(counted["share"]),
+            interval="" if ends is None else say("inside.interval", ends=interval(ends)),
+        )
+        clauses.append(of_calls)
     kinds = [say(f"inside.{name}", n=n) for name, n in counted["efforts"].items() if n]
     name = "inside.hard" if kinds else "inside.smooth"
     clauses.append(say(name, kinds=listed(kinds), n=n_sessions))
