@@ -533,7 +533,7 @@ def test_the_home_directory_in_a_command_is_one_that_works(tmp_path, monkeypatch
     (tmp_path / "a b").mkdir()
     store = write_store(tmp_path / "a b" / "state.db", sessions=[session("s1")])
     with sa.read(store, progress=False) as snap:
-        assert place_of(snap) == "'~/a b/state.db'"
+        assert place_of(snap) == "~/'a b/state.db'"
     with sa.read("~/a b/state.db", progress=False) as snap:
         assert snap.entities.height == 1
 

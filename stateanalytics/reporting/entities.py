@@ -163,7 +163,8 @@ def _arguments(paths: Iterable[str]) -> str:
 def _argument(path: str) -> str:
     """A path as an argument of a shell; ``~`` stands for the home folder, to hide its name."""
     home = f"{Path.home()}{os.sep}"
-    return shell_word(f"~/{path.removeprefix(home)}" if path.startswith(home) else path)
+    # Quoted, it would be no home folder for a shell.
+    return f"~/{shell_word(path[len(home) :])}" if path.startswith(home) else shell_word(path)
 
 
 def _relative(path: Path) -> str:
