@@ -12,11 +12,17 @@ from __future__ import annotations
 import importlib
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
-from stateanalytics.core.package_tables import package_table, table_rows
+from stateanalytics.core.package_tables import (
+    keyed_table,
+    package_table,
+    place_of,
+    wrong_cell,
+)
+from stateanalytics.errors import did_you_mean
 
 _TAKEN = ("snapshot", "table", "runs", "curve", "limited", "detections", "nothing")
 
@@ -148,21 +154,42 @@ class Command(NamedTuple):
 
 
 _HERE = "stateanalytics.core"
-ALL_COMMANDS = {command.name: command for command in package_table(_HERE, "commands.csv", Command)}
+ALL_COMMANDS = keyed_table(_HERE, "commands.csv", Command, "name")
 COMMANDS = {name: known for name, known in ALL_COMMANDS.items() if known.module == "questions"}
 """The commands that are made from questions; the others are written by hand."""
 
 
+class _Example(NamedTuple):
+    """A line to copy, of a command, of ``failures own``, or of the program."""
+
+    command: Annotated[str, ("", "own", *ALL_COMMANDS)]
+    line: str
+
+
 def examples_of(command: str) -> list[str]:
     """Command lines to copy; of no command those of the program."""
-    rows = table_rows(_HERE, "examples.csv")
-    return [row["line"] for row in rows if row["command"] == command]
+    rows = package_table(_HERE, "examples.csv", _Example)
+    return [example.line for example in rows if example.command == command]
 
 
-_TOOLS = {tool.asked_by: tool for tool in package_table(_HERE, "tools.csv", Tool)}
-QUESTIONS = tuple(
-    replace(question, tool=_TOOLS.get(question.asked_by))
-    for question in package_table(_HERE, "questions.csv", Question)
+def _joined(questions: Sequence[Question], tools: Mapping[str, Tool]) -> tuple[Question, ...]:
+    """The questions, each with its tool; a question of no command is an error, as is a tool."""
+    for number, question in enumerate(questions, 1):
+        if question.asked_by and question.command not in COMMANDS:
+            needed = "a command of questions" + did_you_mean(question.command, COMMANDS)
+            place = place_of(_HERE, "questions.csv")
+            raise wrong_cell(place, number, "asked_by", needed, question.asked_by)
+    asked = [question.asked_by for question in questions if question.asked_by]
+    for number, asked_by in enumerate(tools, 1):
+        if asked_by not in asked:
+            needed = "what asks a question" + did_you_mean(asked_by, asked)
+            raise wrong_cell(place_of(_HERE, "tools.csv"), number, "asked_by", needed, asked_by)
+    return tuple(replace(question, tool=tools.get(question.asked_by)) for question in questions)
+
+
+QUESTIONS = _joined(
+    package_table(_HERE, "questions.csv", Question),
+    keyed_table(_HERE, "tools.csv", Tool, "asked_by"),
 )
 
 

@@ -778,16 +778,24 @@ def read(
 
 
 def read_for_once(
-    *paths: str | Path, as_of: object = None, budget: Budget | str | None = None, **options: Any
+    *paths: str | Path,
+    as_of: datetime | date | str | float | None = None,
+    bodies: bool = False,
+    on_error: Literal["skip", "raise", "salvage"] = "skip",
+    probe: bool = False,
+    budget: Budget | str | None = None,
+    cache: bool = True,
 ) -> Snapshot:
     """What `read` gives, for who does not refresh it: in two thirds of the memory.
 
     Parameters
     ----------
-    *paths, as_of, budget, **options
+    *paths, as_of, bodies, on_error, probe, budget, cache
         As for `read`.
     """
-    asked = _Asked(paths, _instant(as_of), budget=_budget(budget), **options)
+    asked = _Asked(
+        paths, _instant(as_of), bodies, on_error, probe=probe, budget=_budget(budget), cache=cache
+    )
     return _snapshot(*_loaded(asked, None, keep=False), asked)
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -17,6 +18,9 @@ from types import ModuleType
 import pytest
 
 import stateanalytics
+from stateanalytics.failures.failure_rates import count_starts
+from stateanalytics.reporting.material import Material
+from stateanalytics.snapshot import read_for_once
 from tests.lionagi_stores import session, write_store
 
 PACKAGE = Path(stateanalytics.__file__).parent
@@ -388,6 +392,12 @@ def test_errors_are_listed_where_they_stand():
         if isinstance(value, type) and value.__module__ == errors.__name__
     }
     assert ours == set(errors.__all__)
+
+
+@pytest.mark.parametrize("function", [count_starts, Material.of, read_for_once])
+def test_a_misspelt_argument_is_seen_by_type_checkers(function):
+    parameters = inspect.signature(function).parameters.values()
+    assert not [one.name for one in parameters if one.kind is inspect.Parameter.VAR_KEYWORD]
 
 
 def test_the_version_is_the_one_that_was_installed():

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import stateanalytics
-from stateanalytics.core.package_tables import package_table, rows_as, table_rows
+from stateanalytics.core.package_tables import keyed_table, package_table, rows_as, table_rows
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator import go_sessions
 from stateanalytics.systems.lionagi import frames
@@ -58,6 +58,32 @@ def test_an_error_names_row_and_column(cells, words):
 def test_a_missing_column_is_named():
     with pytest.raises(ArgumentError, match=r"x.csv needs the columns \['limit_s'\]"):
         rows_as(Limit, [{"kind": "play"}], "x.csv")
+
+
+def with_text(monkeypatch, text):
+    monkeypatch.setattr("stateanalytics.core.package_tables.package_text", lambda *_: text)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("play", "column 'limit_s': needed a cell; found None"),
+        ("play,1,2", r"column 'limit_s': needed no cell after it; found \['2'\]"),
+    ],
+)
+@pytest.mark.parametrize(
+    "read", [table_rows, lambda *place: package_table(*place, Limit)], ids=["text", "values"]
+)
+def test_a_row_has_a_cell_for_each_column(monkeypatch, row, words, read):
+    with_text(monkeypatch, f"kind,limit_s\nflow,\n{row}\n")
+    with pytest.raises(ArgumentError, match=f"other_package/data/x.csv, row 2, {words}"):
+        read("other_package", "x.csv")
+
+
+def test_a_key_that_is_there_twice_is_refused(monkeypatch):
+    with_text(monkeypatch, "kind,limit_s\nplay,1\nflow,\nplay,2\n")
+    with pytest.raises(ArgumentError, match=r"x.csv, row 3, column 'kind': .*no row above.*'play'"):
+        keyed_table("other_package", "x.csv", Limit, "kind")
 
 
 def test_a_situation_with_a_word_that_is_none_of_ours_is_refused(tmp_path, monkeypatch):

@@ -3,13 +3,15 @@
 import inspect
 import json
 
+import click
 import polars as pl
 import pytest
 
 import stateanalytics as sa
 from stateanalytics import cli, questions
-from stateanalytics.cli.options import OPTIONS
+from stateanalytics.cli import options
 from stateanalytics.cli.questions import VIEWS
+from stateanalytics.errors import ArgumentError
 from stateanalytics.mcp_server import Tools
 from stateanalytics.questions import Question, Tool
 from stateanalytics.snapshot import Snapshot
@@ -85,12 +87,68 @@ def test_a_question_names_what_there_is(question):
         space = getattr(sa, public) if public else sa
         assert name in space.__all__, f"add it to {public or 'stateanalytics'}/__init__.pyi"
         takes = inspect.signature(question.answer()).parameters
-        made = [option for option in question.options if option not in OPTIONS]
+        made = [key for key in question.options if key not in options.OPTIONS]
         assert {*made} <= {*takes}
+        tool_takes = question.tool.options if question.tool else ()
+        assert {*tool_takes} <= {*takes, *question.options}
         if question.over == "snapshot" and question.command not in ("", "thresholds"):
             assert "window" not in question.options or "window" in takes
+    else:
+        assert {*question.options} <= {*options.OPTIONS}
     assert question.view in {"", *VIEWS}
     assert question.table or question.command
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "tool", "words"),
+    [
+        ("failurs --show codes", "", "questions.csv, row 1, column 'asked_by': .*mean 'failures'"),
+        ("failures", "failurs", "tools.csv, row 1, column 'asked_by': .*did you mean 'failures'"),
+        ("", "", "tools.csv, row 1, column 'asked_by': needed what asks a question; found ''"),
+    ],
+)
+def test_a_question_or_tool_of_nothing_is_refused(asked_by, tool, words):
+    with pytest.raises(ArgumentError, match=words):
+        questions._joined([Question("codes", asked_by=asked_by)], {tool: Tool("codes", ())})
+
+
+def test_an_example_of_an_unknown_command_is_refused(monkeypatch):
+    rows = [{"command": "reprot", "line": "stateanalytics reprot"}]
+    monkeypatch.setattr("stateanalytics.core.package_tables.table_rows", lambda *_: rows)
+    with pytest.raises(ArgumentError, match=r"examples.csv, row 1, .*did you mean 'report'"):
+        questions.examples_of("report")
+
+
+def test_help_lists_every_command_wherever_its_row_is():
+    first, *others = questions.ALL_COMMANDS.values()
+    listed = [known for group in cli._by_heading([*others, first]).values() for known in group]
+    assert sorted(listed) == sorted([first, *others])
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({"kind": "word"}, "column 'words': needed words"),
+        ({"words": ("a", "b")}, "column 'words': needed words .*; found 'a|b'"),
+        ({"kind": "number", "default": ("ten",)}, "column 'default': needed a value .*'ten'"),
+        ({"kind": "count", "alone": "0"}, "column 'alone': needed a value .*; found '0'"),
+        ({"kind": "switch", "default": ("on",)}, "column 'default': needed yes, no or nothing"),
+        ({"flags": ()}, "column 'flags': needed what people type"),
+    ],
+)
+def test_an_option_that_makes_no_sense_names_its_row_and_column(monkeypatch, cells, words):
+    row = options._Row("x", ("--x",), "text", "Do so.")._replace(**cells)
+    monkeypatch.setattr(options, "_ROWS", {"first": row, "x": row})
+    with pytest.raises(ArgumentError, match=f"cli/data/options.csv, row 2, {words}"):
+        options.option("x")
+
+
+@pytest.mark.parametrize(("default", "value"), [((), None), (("yes",), True), (("no",), False)])
+def test_a_switch_is_as_its_default_says(monkeypatch, default, value):
+    row = options._Row("x", ("--x/--no-x",), "switch", "Do so.", default=default)
+    monkeypatch.setattr(options, "_ROWS", {"x": row})
+    [made] = click.command()(options.option("x")(lambda x: x)).params
+    assert made.default is value
 
 
 def test_a_mode_is_that_of_one_question():

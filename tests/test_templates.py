@@ -127,6 +127,11 @@ def test_null_stays_null_and_order_is_kept():
     assert mined.columns == ["template", "template_typed", "template_id", "pattern"]
 
 
+@pytest.mark.parametrize("first", [[], ["a 1"], ["Exit code 1 a"]])
+def test_null_has_no_merged_template(first):
+    assert merging.merge(pl.Series([*first, None], dtype=pl.String)).to_list() == [*first, None]
+
+
 @pytest.mark.parametrize("messages", [[], [None, None], pl.Series([], dtype=pl.String)])
 def test_nothing_gives_nothing(messages):
     assert mine_templates(messages)["template"].drop_nulls().is_empty()

@@ -12,8 +12,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +28,7 @@ from stateanalytics.errors import (
     StoreBusyError,
     did_you_mean,
 )
-from stateanalytics.questions import ALL_COMMANDS
+from stateanalytics.questions import ALL_COMMANDS, Command
 from stateanalytics.questions import COMMANDS as QUESTION_COMMANDS
 
 _ALLOCATOR = "_RJEM_MALLOC_CONF"
@@ -38,10 +37,17 @@ FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentE
 
 _BY_HAND = {name: known for name, known in ALL_COMMANDS.items() if known.module != "questions"}
 COMMANDS = _BY_HAND | QUESTION_COMMANDS
-GROUPS = {
-    heading: list(group)
-    for heading, group in groupby(ALL_COMMANDS.values(), lambda command: command.heading)
-}
+
+
+def _by_heading(commands: Iterable[Command]) -> dict[str, list[Command]]:
+    """Commands by the part of the help that lists them, wherever they are in the table."""
+    groups: dict[str, list[Command]] = {}
+    for command in commands:
+        groups.setdefault(command.heading, []).append(command)
+    return groups
+
+
+GROUPS = _by_heading(ALL_COMMANDS.values())
 """The commands under each heading of ``--help``, which imports none of their modules."""
 RENAMED = {
     "audit": "attention --show audit",

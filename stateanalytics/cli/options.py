@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import click
 
-from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.package_tables import keyed_table, place_of, wrong_cell
 from stateanalytics.core.text import visible
 from stateanalytics.questions import examples_of
 
 if TYPE_CHECKING:
+    from stateanalytics.errors import ArgumentError
     from stateanalytics.snapshot import Snapshot
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -79,7 +80,17 @@ class _Row(NamedTuple):
     parameter: str = ""
 
 
-_ROWS = {row.key: row for row in package_table("stateanalytics.cli", "options.csv", _Row)}
+_ROWS = keyed_table("stateanalytics.cli", "options.csv", _Row, "key")
+_SWITCHED: Mapping[tuple[str, ...], bool | None] = {(): None, ("yes",): True, ("no",): False}
+
+
+def _wrong(row: _Row, column: str, needed: str) -> ArgumentError:
+    """The error that says which cell of the table is wrong."""
+    number = 1 + [*_ROWS].index(row.key)
+    cell = getattr(row, column)
+    text = "|".join(cell) if isinstance(cell, tuple) else cell
+    place = place_of("stateanalytics.cli", "options.csv")
+    return wrong_cell(place, number, column, needed, text)
 
 
 def combined(*options: Option) -> Option:
@@ -96,20 +107,37 @@ def combined(*options: Option) -> Option:
 def option(key: str, **more: Any) -> Option:
     """An option of the table; its default is in the help, unless the words there name it."""
     row = _ROWS[key]
+    if not row.flags:
+        raise _wrong(row, "flags", "what people type, such as --week")
+    if (row.kind == "word") != bool(row.words):
+        raise _wrong(row, "words", "words where the kind is word, and nowhere else")
     given: dict[str, Any] = {"help": row.help, "metavar": row.metavar, **more}
     if row.kind == "flag":
         given |= {"flag_value": row.alone} if row.alone else {"is_flag": True}
     elif row.kind == "switch":
-        given["default"] = bool(row.default) or None
+        if row.default not in _SWITCHED:
+            raise _wrong(row, "default", "yes, no or nothing")
+        given["default"] = _SWITCHED[row.default]
     else:
         kind = click.Choice(row.words) if row.words else _TYPES[row.kind]
         given |= {"type": kind, "multiple": row.is_repeated}
-        if values := [kind.convert(text, None, None) for text in row.default]:
+        if values := _converted(row, "default", kind, row.default):
             given["default"] = values if row.is_repeated else values[0]
         if row.alone:
-            given |= {"is_flag": False, "flag_value": kind.convert(row.alone, None, None)}
+            [value] = _converted(row, "alone", kind, [row.alone])
+            given |= {"is_flag": False, "flag_value": value}
     given["show_default"] = bool(row.default) and "by default" not in row.help
     return click.option(*row.flags, row.parameter or key.rpartition(".")[2], **given)
+
+
+def _converted(
+    row: _Row, column: str, kind: click.ParamType[Any], texts: Iterable[str]
+) -> list[Any]:
+    """The values of texts of the table, as the option would convert them."""
+    try:
+        return [kind.convert(text, None, None) for text in texts]
+    except click.BadParameter as error:
+        raise _wrong(row, column, f"a value of the option ({error.message})") from None
 
 
 def sources_argument(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -257,13 +257,18 @@ def count_tools(called: pl.DataFrame) -> pl.DataFrame:
         n_of = Counter(some["outcome"])
         counts.append(
             {
-                **{"system": system, "tool": tool, "n_calls": some.height},
-                **{"n_with_result": share.n, "n_failed": share.n_hits},
-                **{f"n_{name}": n_of[name] for name in ("denied", "interrupted")},
+                "system": system,
+                "tool": tool,
+                "n_calls": some.height,
+                "n_with_result": share.n,
+                "n_failed": share.n_hits,
+                "n_denied": n_of["denied"],
+                "n_interrupted": n_of["interrupted"],
                 "n_expected": n_of["expected_nonzero"],
                 "n_sessions": share.n_units,
                 "share": share.n_hits / share.n if share.n else None,
-                **{"low": low, "high": high},
+                "low": low,
+                "high": high,
                 "failed_s": some.filter(pl.col("outcome").is_in(FAILURES))["duration_s"].sum(),
             }
         )

@@ -131,9 +131,10 @@ def life(
         cluster ``renamed_from``, which is over, or ``renamed_to``, which it became; flapping, where
         it reappeared at least twice in `FLAPPING_WEEKS` weeks (``n_comebacks``); back after at
         least `QUIET_WEEKS` weeks without a failure that chance does not explain; growing, where
-        this week, or this and the last, have more than the 24 weeks before (`growth`); gone, where
-        nothing fails in a window that is over and chance does not explain it; quiet, where chance
-        may explain it, or where it was absent as long before); ``first_at``, ``last_at``,
+        this week, this week and the last, or the last four have more than the 24 weeks before
+        (`growth`); gone, where nothing fails in a window that is over and chance does not explain
+        it; quiet, where chance may explain it, or where it was absent as long before);
+        ``first_at``, ``last_at``,
         ``n_quiet_weeks`` without a failure and ``quiet_chance``, the chance of that at the rate
         before it (null: never before); ``quiet_chance_before``, that of the part before the window;
         ``new_chance``, that of none in the earlier history of its sources, where it is new;

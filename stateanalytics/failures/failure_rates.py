@@ -7,7 +7,6 @@ it belongs to.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import polars as pl
 
@@ -84,17 +83,19 @@ def mass_failures(
         )
     check_share("share", share, SHARE)
     check_number("least", least, LEAST, least=1, is_whole=True)
-    intervals = count_starts(rows_of(snap, policy=policy), step_s, share=share, least=least)
+    intervals = count_starts(rows_of(snap, policy=policy), step_s=step_s, share=share, least=least)
     if window is None:
         return intervals
     chosen = read_window(window, as_of=snap.as_of)
     return intervals.filter(pl.col("until") > chosen.since, pl.col("since") < chosen.until)
 
 
-def count_starts(rows: pl.DataFrame, step_s: float = STEP_S, **limits: Any) -> pl.DataFrame:
+def count_starts(
+    rows: pl.DataFrame, *, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
+) -> pl.DataFrame:
     """Count the starts of a `population` by interval; see `mass_failures` for the columns."""
     return (
-        _starts(rows, step_s, **limits)
+        _starts(rows, step_s=step_s, share=share, least=least)
         .lazy()
         .group_by(since="interval_at")
         .agg(
@@ -111,7 +112,7 @@ def count_starts(rows: pl.DataFrame, step_s: float = STEP_S, **limits: Any) -> p
 
 
 def _starts(
-    rows: pl.DataFrame, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
+    rows: pl.DataFrame, *, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
 ) -> pl.DataFrame:
     """The started runs that rates may count, with ``interval_at``, ``has_failed``, ``is_mass``."""
     has_failed = pl.col("has_failed")

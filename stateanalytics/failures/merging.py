@@ -141,8 +141,8 @@ def merge(texts: pl.Series) -> pl.Series:
 
 
 def _of_distinct(texts: pl.Series, work: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """What is made of every text, where texts may repeat."""
-    distinct = texts.unique().sort()
+    """What is made of every text, where texts may repeat; null stays null."""
+    distinct = texts.drop_nulls().unique().sort()
     return texts.replace_strict(distinct, work(distinct), return_dtype=pl.String)
 
 

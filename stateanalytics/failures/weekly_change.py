@@ -57,8 +57,10 @@ PRIOR = 20.0
 And chance weighs as much as so many incidents of all clusters.
 """
 
-SPANS, USUAL = {1: 2, 2: 2, 4: 1}, 24
-"""A cluster grows where the last one to four periods have more than the usual of so many before.
+USUAL = 24
+"""So many periods show how often a cluster usually fails."""
+SPANS = {1: 2, 2: 2, 4: 1}
+"""It grows where the last one, two or four periods have more; each with its weight.
 
 What growth within two periods shows has twice the weight: nobody waits for four.
 """
@@ -447,13 +449,13 @@ def growth(
         for row in _more_than_before(counted, n_now, fdr)
     ]
     numbers = dict.fromkeys(("ratio", "p_value", "weight"), pl.Float64)
-    n = pl.col("weight").sum()
+    weights = pl.col("weight").sum()
     # Sums of floats are reproducible only in the same order.
     per_p = (pl.col("weight") / pl.col("p_value")).sort().sum()
     return (
         pl.LazyFrame(tests, schema={"cluster_id": pl.String, **numbers}, orient="row")
         .group_by("cluster_id")
-        .agg(pl.col("ratio").fill_nan(None).drop_nulls().first(), p_value=n / per_p)
+        .agg(pl.col("ratio").fill_nan(None).drop_nulls().first(), p_value=weights / per_p)
         .with_columns(benjamini_hochberg())
         .pipe(collected)
     )

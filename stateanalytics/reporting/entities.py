@@ -61,7 +61,8 @@ ICON_OF_LIFECYCLE: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(("running", "active", "enabled"), "activity"),
         **dict.fromkeys(("completed", "succeeded", "merged", "run_complete"), "check"),
-        **{"failed": "x-circle", "timed_out": "hourglass"},
+        "failed": "x-circle",
+        "timed_out": "hourglass",
         **dict.fromkeys(("aborted", "blocked"), "stop"),
         **dict.fromkeys(("cancelled", "skipped"), "slash"),
     }

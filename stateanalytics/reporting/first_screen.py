@@ -438,9 +438,12 @@ def coverage_of(
         return None
     stale_sources = _since(stale(sources))
     covered = {
-        **{"n_read": sources.height, "n_unchanged": int(sources["is_unchanged"].sum())},
-        **{"n_failed": failed, "n_stale": len(stale_sources)},
-        **{"stale": stale_sources, "outdated": old},
+        "n_read": sources.height,
+        "n_unchanged": int(sources["is_unchanged"].sum()),
+        "n_failed": failed,
+        "n_stale": len(stale_sources),
+        "stale": stale_sources,
+        "outdated": old,
     }
     return {**covered, "in_words": _coverage_sentence(covered)}
 

@@ -497,10 +497,15 @@ def _late_ids(summary: Mapping[str, Any]) -> dict[str, str]:
 def _step(name: str, cause: str, runs: list[str] | None, before: _Number, after: _Number) -> Plain:
     has_both = before.value is not None and after.value is not None
     return {
-        **{"number": name, "title": after.title, "cause": cause, "runs": runs},
+        "number": name,
+        "title": after.title,
+        "cause": cause,
+        "runs": runs,
         "n_runs": None if runs is None else len(runs),
-        **{"n_before": before.n, "n_after": after.n},
-        **{"of_before": before.of, "of_after": after.of},
+        "n_before": before.n,
+        "n_after": after.n,
+        "of_before": before.of,
+        "of_after": after.of,
         "before": before.value,
         "after": after.value,
         "change": after.value - before.value if has_both else None,  # type: ignore[operator]

@@ -126,7 +126,13 @@ class Material:
         *,
         by: Sequence[str] = (),
         own: Mapping[str, pl.DataFrame] | None = None,
-        **given: Any,
+        ledger: pl.DataFrame | None = None,
+        registry: pl.DataFrame | None = None,
+        prices: pl.DataFrame | None = None,
+        detectors: Sequence[Detector] | None = None,
+        outdated: pl.DataFrame | None = None,
+        declared: object = None,
+        zone: str = "UTC",
     ) -> Material:
         """Derive states and reasons once, and narrow the facts to the window."""
         states, reasons = states_and_reasons(facts, policy=policy)
@@ -134,7 +140,23 @@ class Material:
         for name in by:
             ever = with_group(ever, name, own or {}, 'sa.report(snap, by="project")')
         rows = within(ever, window, as_of=facts.as_of)
-        return cls(facts, states, reasons, window, ever, rows, policy, by=by, **given)
+        return cls(
+            facts,
+            states,
+            reasons,
+            window,
+            ever,
+            rows,
+            policy,
+            ledger=ledger,
+            registry=registry,
+            prices=price_table() if prices is None else prices,
+            by=by,
+            detectors=detectors,
+            outdated=outdated,
+            declared=declared,
+            zone=zone,
+        )
 
     def over(self, window: Window) -> Material:
         """The facts over another window, open runs as they stood equally long after its end."""

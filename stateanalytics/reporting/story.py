@@ -128,7 +128,9 @@ def _explained(parts: list[Plain], since: datetime, before: str) -> str:
         "story.explained",
         n=abs(round(100 * total)),
         more=say("story.more" if total > 0 else "story.fewer"),
-        **{"since": day_of(since), "before": before, "parts": shown},
+        since=day_of(since),
+        before=before,
+        parts=shown,
     )
 
 

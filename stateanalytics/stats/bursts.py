@@ -5,9 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 UNEVEN = 2.0
-"""Distances that vary so many times as much as by chance are those of bursts; ..."""
+"""Events whose distances vary at least so many times as much as by chance are in bursts."""
 UNEVEN_OF_MANY = 3.3
-"""... of n events, 1 and this over the root of n, if that is less: what 1 in 20 has by chance."""
+"""Of n events, 1 and this over the root of n times as much are enough where that is less.
+
+By chance 1 to 4 % of sets of up to 50 events vary so much, and 5 to 6 % of sets of 100 to 500.
+"""
 APART = 2.0
 """Events of a burst are at most so many times the mean distance apart: an outage of two days in a
 fleet with less than one run an hour has runs of others between its own, and fell into parts."""
@@ -28,8 +31,8 @@ def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
     -----
     By chance the distances of events, and those to both ends, have a variance of at most their
     squared mean, with a standard error of 2 over the root of their number. Where it is `UNEVEN`
-    times that, or more than 1 in 20 has by chance, events not further apart than `APART` times
-    the mean are one burst: most of those of an outage.
+    times that, or more than about 1 in 20 has by chance (`UNEVEN_OF_MANY`), events not further
+    apart than `APART` times the mean are one burst: most of those of an outage.
 
     Examples
     --------

@@ -668,7 +668,10 @@ def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
 
 
 _EXACT = 0.3
-"""A gain with its 95 % interval within this share of it is within a quarter, 9 times in 10."""
+"""Of gains with a 95 % interval within this share of them, 99 in 100 are within a quarter.
+
+That is a quarter of the true gain, on simulated fleets; see docs/thresholds.md.
+"""
 
 
 def _gain(row: Mapping[str, Any]) -> str:

@@ -220,9 +220,10 @@ def _states_after(rows: list[Plain], at_s: float) -> str:
     for row in sorted(rows, key=lambda row: -row["share"]):
         if row["share"] < LEAST_SHARE:
             break
-        recover = "recover" if row["recover"] is not None else ""
-        more = recover and say("durations.recover", share=_with_ends(row, recover))
-        states.append(f"{_with_ends(row, 'share')} {row['state'].replace('_', ' ')}{more}")
+        recovered = ""
+        if row["recover"] is not None:
+            recovered = say("durations.recover", share=_with_ends(row, "recover"))
+        states.append(f"{_with_ends(row, 'share')} {row['state'].replace('_', ' ')}{recovered}")
     return say("durations.after", at=at_s, states="; ".join(states), n=rows[0]["n_units"])
 
 

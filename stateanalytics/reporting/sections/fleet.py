@@ -143,13 +143,22 @@ def _finding(compared: Mapping[str, Compared], unit: str) -> str:
         return say("fleet.no_run")
     parts = []
     for name, groups in compared.items():
-        for first in groups.more[:1]:
-            given = {key: first[key] for key in ("group", "n_bad", "n", "rest")}
-            n_others = len(groups.more) - 1
-            others = say("fleet.others", groups=count(n_others, f"other {name}"))
-            units = unit if first["n_bad"] == 1 else f"{unit}s"
-            shown = others if n_others else ""
-            parts.append(say("fleet.group", by=name, others=shown, unit=units, **given))
+        if not groups.more:
+            continue
+        first, n_others = groups.more[0], len(groups.more) - 1
+        others = say("fleet.others", groups=count(n_others, f"other {name}"))
+        parts.append(
+            say(
+                "fleet.group",
+                by=name,
+                group=first["group"],
+                n_bad=first["n_bad"],
+                n=first["n"],
+                rest=first["rest"],
+                others=others if n_others else "",
+                unit=unit if first["n_bad"] == 1 else f"{unit}s",
+            )
+        )
     if not parts:
         return say("fleet.none", groups=" or ".join(compared))
     return say("fleet.more", groups=parts, n=len(parts))

@@ -164,13 +164,18 @@ def _figure(name: str, title: str, counted: Count, denominator: str, note: str) 
     ends = counted.sure.interval() if counted.sure else None
     value = n / of if of else None
     return {
-        **{"name": name, "title": title, "n": n, "of": of, "share": value},
+        "name": name,
+        "title": title,
+        "n": n,
+        "of": of,
+        "share": value,
         "interval": None if ends is None else list(ends),
         "shown": number(n) if of is None else share(value) if of else "none",
         "shown_interval": None if ends is None else interval(ends),
         "unit": None if of is None else counted.unit,
         **share_fields(counted.sure),
-        **{"note": note, "denominator": denominator},
+        "note": note,
+        "denominator": denominator,
     }
 
 

@@ -30,7 +30,12 @@ def summarize_late(material: Material) -> Plain:
     if until >= material.facts.as_of:
         return {
             "finding": say("late.at_end"),
-            **{"known_at": None, "n": 0, "numbers": [], "kinds": [], "rows": [], "n_shown": 0},
+            "known_at": None,
+            "n": 0,
+            "numbers": [],
+            "kinds": [],
+            "rows": [],
+            "n_shown": 0,
         }
     past = rewound(material.facts, until).facts
     at_end = Material.of(past, material.window, material.policy, zone=material.zone)
@@ -75,7 +80,9 @@ def _rows(before: Side, after: Side, ids: dict[str, str]) -> list[Plain]:
         had_failed, has_failed = (line and line.incident for line in (was, now))
         rows.append(
             {
-                **{"run": run, "entity_id": ids[run], "cause": cause},
+                "run": run,
+                "entity_id": ids[run],
+                "cause": cause,
                 "then": was.ending if was else None,
                 "now": now.ending if now else None,
                 "is_new_failure": bool(has_failed and not had_failed),

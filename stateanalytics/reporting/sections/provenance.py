@@ -112,7 +112,9 @@ def _coverage(ended: pl.DataFrame) -> list[Plain]:
     n = ended.height
     return [
         {
-            **{"column": column, "title": title, "n": n},
+            "column": column,
+            "title": title,
+            "n": n,
             "n_known": (n_known := n - ended[column].null_count()),
             "share": (known := n_known / n if n else None),
             "shown": share(known),

@@ -32,10 +32,14 @@ def summarize_slow(material: Material) -> Plain:
     slow_open = still_open.filter(pl.col("age_s") > limit_s)
     return {
         "finding": _finding(still_open, slow_open, (n_good, n_slow, n_ended), limit_s),
-        **{"slow_after_s": limit_s, "slow_after": how_long(limit_s)},
-        **{"n_open": still_open.height, "n_slow_open": slow_open.height},
+        "slow_after_s": limit_s,
+        "slow_after": how_long(limit_s),
+        "n_open": still_open.height,
+        "n_slow_open": slow_open.height,
         "open": [_row(row, "age_s") for row in still_open.head(N_SHOWN).iter_rows(named=True)],
-        **{"n_ended": n_ended, "n_slow_ended": n_slow, "n_slow_and_good": n_good},
+        "n_ended": n_ended,
+        "n_slow_ended": n_slow,
+        "n_slow_and_good": n_good,
         "ended": [_row(row, "duration_s") for row in slowest.iter_rows(named=True)],
     }
 
@@ -49,7 +53,8 @@ def _row(row: dict[str, Any], column: str) -> Plain:
     return {
         **{name: row[name] for name in SHOWN},
         "pill": pill_of(row),
-        **{"lasted_s": row[column], "lasted": how_long(row[column])},
+        "lasted_s": row[column],
+        "lasted": how_long(row[column]),
         "silence_s": silence_s,
         "silent": None if silence_s is None else how_long(silence_s),
         "limit": how_long(row["timeout_s"]) if row["timeout_s"] is not None else None,

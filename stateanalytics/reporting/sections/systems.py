@@ -98,7 +98,9 @@ def _runs(rows: pl.DataFrame) -> Plain:
     left_out = tally(sessions, "left_out")
     completed_share = n_completed / ended.height if ended.height else None
     return {
-        **{"n": kept.height, "n_ended": ended.height, "n_open": still_open.height},
+        "n": kept.height,
+        "n_ended": ended.height,
+        "n_open": still_open.height,
         "n_unresolved": still_open.filter(pl.col("severity").is_in(["critical", "warning"])).height,
         "ends": {**by_end, "other": ended.height - sum(by_end.values())},
         "completed_share": completed_share,
