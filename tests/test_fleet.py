@@ -365,7 +365,7 @@ def test_the_page_of_sums_names_the_sections_that_it_lacks(of_sums):
 def test_some_sections_of_sums_are_told_alone(sums):
     made = sa.report(sums, window=WEEK, sections=["fleet", "slow"])
     assert {*COUNTED} & {*made.summary} == {"headline", "fleet"}
-    assert made.summary["sums"]["not_told"].endswith(": slow.")
+    assert made.summary["sums"]["not_included"].endswith(": slow.")
 
 
 def test_the_week_of_sums_is_the_last_that_is_over(sums):

@@ -376,5 +376,5 @@ def _sums(counts: Summary, others: list[str]) -> Plain:
         at=minute_of(counts.as_of),
         policy=counts.policy,
     )
-    not_told = say("sums.not_included", sections=names) if others else ""
-    return {"finding": finding, "not_told": not_told}
+    not_included = say("sums.not_included", sections=names) if others else ""
+    return {"finding": finding, "not_included": not_included}
