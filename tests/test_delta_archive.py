@@ -542,3 +542,29 @@ def test_a_url_holds_no_credentials():
         with pytest.raises(ArgumentError, match="into the environment") as refused:
             sa.read(place)
         assert SECRET not in str(refused.value)
+
+
+@with_delta
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (OSError("Unsupported scheme: x"), StoreBusyError, "cannot be used: OSError"),
+        (OSError('Config error: unsupported value "x"'), StoreBusyError, "cannot be used: OSErr"),
+        (ValueError("Unsupported reader features"), NotAStoreError, "need a newer deltalake"),
+        (ValueError("Parquet error: Server says: 503 Slow Down"), StoreBusyError, "503 Slow Down"),
+        (ValueError("Parquet error: 404 Not Found"), DamagedStoreError, "damaged or missing"),
+        (ValueError("NoSuchBucket: 404 Not Found"), StoreBusyError, "404 Not Found"),
+        (MemoryError("no room"), MemoryError, "no room"),
+    ],
+)
+def test_each_kind_of_error_of_the_library_has_its_own_words(error, kind, words, library):
+    with pytest.raises(kind, match=words), delta._reaching("s3://bucket/x"):
+        raise error
+
+
+@with_delta
+def test_the_command_to_type_names_the_whole_url_as_one_word(library, tmp_path):
+    url = (tmp_path / ("long name " * 20)).as_uri().replace("%20", " ")
+    with pytest.raises(NotAStoreError) as refused:
+        sa.read(url)
+    assert refused.value.shell == f"stateanalytics archive state.db --to '{url}'"
