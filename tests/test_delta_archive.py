@@ -568,3 +568,37 @@ def test_the_command_to_type_names_the_whole_url_as_one_word(library, tmp_path):
     with pytest.raises(NotAStoreError) as refused:
         sa.read(url)
     assert refused.value.shell == f"stateanalytics archive state.db --to '{url}'"
+
+
+@with_delta
+def test_compaction_drops_notes_that_newer_ones_replace(url, tmp_path):
+    store = store_of(tmp_path / "host", 1)
+    for _ in range(4):
+        sa.collect([store, tmp_path / "absent.db"], url)
+    assert rows_of(url, "notes").height == 8
+    with sa.read(url) as snap:
+        before = snap.sources["looked_at", "is_unchanged"].rows()
+    compact_archive(url)
+    notes = rows_of(url, "notes")
+    assert sorted(notes["status"]) == ["archived", "failed", "unchanged"]
+    delta._COPIES.clear()  # as in the next process
+    with sa.read(url) as snap:
+        assert snap.sources["looked_at", "is_unchanged"].rows() == before
+        assert "archive.not_collected" in snap.findings["code"]
+
+
+@with_delta
+def test_a_table_of_more_bytes_than_memory_is_not_read(url, tmp_path, monkeypatch):
+    sa.collect(store_of(tmp_path / "host", 3), url)
+    size = {name: rows_of(url, name).estimated_size() for name in ("runs", "tables/entities")}
+    monkeypatch.setattr(delta, "_MOST_BYTES", 2 * size["runs"])
+    entities = rows_of(url, "tables/entities")
+    dense = pl.concat([entities.filter(week="2026-W21")] * (10 * size["runs"] // 100))
+    component("deltalake").write_deltalake(f"{url}/tables/entities", dense, mode="append")
+    with sa.read(url) as snap:
+        assert snap.entities["entity_id"].to_list() == ["host-0", "host-2"]
+        assert "archive.shard_missing" in snap.findings["code"]
+    monkeypatch.setattr(delta, "_MOST_BYTES", 100)
+    delta._COPIES.clear()  # as in the next process
+    with pytest.raises(DamagedStoreError, match=r"'runs' of .* more than 100 bytes"):
+        sa.read(url)

@@ -477,8 +477,10 @@ def collect(
     be read, or that a name or a pattern gave earlier and that no longer exists, is a row, and
     a finding ``archive.not_collected`` of the archive until it can be read. After a process
     is killed, each source that it had not finished is tried one more time on its own. An
-    interrupted collection continues with the next call. Executors start new processes
-    (``spawn``): in a script call this below ``if __name__ == "__main__":``.
+    interrupted collection continues with the next call; at a URL, where new rows are sent
+    after every 256 sources and at the end, what was not sent is collected again. Executors
+    start new processes (``spawn``): in a script call this below
+    ``if __name__ == "__main__":``.
 
     Examples
     --------

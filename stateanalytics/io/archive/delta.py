@@ -66,6 +66,8 @@ _SLOW_S = 20
 _N_TRIES = 10
 _WEEKS_AT_ONCE = 13
 """Of which the rows of a frame have to fit into memory."""
+_MOST_BYTES = 4 * manifests.MAX_TABLE_BYTES
+"""Of one query: a small file may hold any number of rows, and they have to fit into memory."""
 _REASONS = {
     "answered slowly": f"it took more than {_SLOW_S} s for a few small requests",
     "timed out": "it did not answer within a minute",
@@ -240,6 +242,7 @@ class DeltaArchive:
         """
         from deltalake.exceptions import CommitFailedError
 
+        self._drop_old_notes()
         frames = {shard.frame for run in self._runs() for shard in run.shards}
         is_joined = False
         for name in (RUNS, NOTES, *(f"{manifests.TABLES}/{frame}" for frame in sorted(frames))):
@@ -252,6 +255,23 @@ class DeltaArchive:
                 except CommitFailedError:
                     raise _changing(self.url) from None
         return is_joined
+
+    def _drop_old_notes(self) -> None:
+        """Delete notes that newer ones of the same source and status replace."""
+        from deltalake import write_deltalake
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._table(NOTES)
+        rows = self._rows(NOTES, table=table)
+        every = rows.with_columns(is_note=_IS_NOTE).sort("at")
+        kept = every.unique(["key", "status", "is_note"], keep="last", maintain_order=True)
+        if kept.height < rows.height:
+            try:
+                with _reaching(self.url):
+                    # Only the rows of this version of the table are replaced.
+                    write_deltalake(table, kept.select(rows.columns), mode="overwrite")
+            except CommitFailedError:
+                raise _changing(self.url) from None
 
     def is_current(self) -> bool:
         """Whether no table has changed since it was copied."""
@@ -299,7 +319,7 @@ class DeltaArchive:
         return None
 
     def _rows_of(self, frame: str, weeks: list[str], runs: list[str] | None) -> pl.DataFrame:
-        """The rows of a frame, without weeks of which a file is damaged."""
+        """The rows of a frame, without weeks of which a file is damaged or that are too large."""
         where = {"week": weeks} | ({} if runs is None else {"run": runs})
         try:
             return self._rows(f"{manifests.TABLES}/{frame}", where)
@@ -309,10 +329,12 @@ class DeltaArchive:
         single = [self._rows_of(frame, [week], runs) for week in weeks]
         return pl.concat(single, how="diagonal_relaxed")
 
-    def _rows(self, name: str, where: Mapping[str, Iterable[str]] | None = None) -> pl.DataFrame:
+    def _rows(
+        self, name: str, where: Mapping[str, Iterable[str]] | None = None, table: Any = None
+    ) -> pl.DataFrame:
         from deltalake import QueryBuilder
 
-        table = self._table(name)
+        table = table or self._table(name)
         self.seen[name] = table and table.version()
         needed = {RUNS: _RUNS, NOTES: _NOTES}.get(name, _OWN)
         if table is None:
@@ -324,10 +346,21 @@ class DeltaArchive:
         ]
         chosen = f" WHERE {' AND '.join(tests)}" if tests else ""
         with _reaching(self.url):
-            query = QueryBuilder().register("t", table)
-            rows = pl.DataFrame(query.execute(f"SELECT * FROM t{chosen}"))
+            batches = QueryBuilder().register("t", table).execute(f"SELECT * FROM t{chosen}")
+            pieces = [pl.DataFrame(batches.schema.empty_table())]
+            n_bytes = 0
+            for batch in batches:
+                pieces.append(pl.DataFrame(batch))
+                n_bytes += pieces[-1].estimated_size()
+                if n_bytes > _MOST_BYTES:
+                    break
+        if n_bytes > _MOST_BYTES:
+            raise DamagedStoreError(
+                f"The table {name!r} of {self.url!r:.200} holds more than {_MOST_BYTES:,} bytes.",
+                "read some weeks of it, or restore an earlier version with a tool for Delta Lake",
+            )
         with suppress(pl.exceptions.PolarsError):
-            return rows.cast(needed)
+            return pl.concat(pieces).cast(needed)
         raise NotAStoreError(
             f"The table {name!r} of {self.url!r:.200} is none of ours.",
             "name a place that holds nothing else, such as s3://bucket/history",
