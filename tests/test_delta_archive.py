@@ -602,3 +602,25 @@ def test_a_table_of_more_bytes_than_memory_is_not_read(url, tmp_path, monkeypatc
     delta._COPIES.clear()  # as in the next process
     with pytest.raises(DamagedStoreError, match=r"'runs' of .* more than 100 bytes"):
         sa.read(url)
+
+
+@with_delta
+def test_rows_of_one_frame_at_a_time_are_held_in_memory(url, tmp_path, monkeypatch):
+    steps = []
+    read, append = delta.read_shard, delta.DeltaArchive._append
+
+    def reading(path, shard):
+        steps.append(shard.frame)
+        return read(path, shard)
+
+    def appending(self, name, rows):
+        steps.append(f"{name} appended")
+        append(self, name, rows)
+
+    monkeypatch.setattr(delta, "read_shard", reading)
+    monkeypatch.setattr(delta.DeltaArchive, "_append", appending)
+    sa.collect([store_of(tmp_path / name, 2) for name in "ab"], url)
+    first = steps.index("tables/entities appended")
+    assert steps[:first] == ["entities"] * first
+    assert "events" not in steps or steps.index("events") > first
+    assert len(set(steps[first:])) > 2

@@ -348,7 +348,7 @@ class DeltaArchive:
         with _reaching(self.url):
             batches = QueryBuilder().register("t", table).execute(f"SELECT * FROM t{chosen}")
             pieces = [pl.DataFrame(batches.schema.empty_table())]
-            n_bytes = 0
+            n_bytes = 0.0
             for batch in batches:
                 pieces.append(pl.DataFrame(batch))
                 n_bytes += pieces[-1].estimated_size()
