@@ -20,6 +20,7 @@ import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.errors import (
     ArgumentError,
+    DamagedStoreError,
     MissingComponentError,
     NotAStoreError,
     StoreBusyError,
@@ -149,7 +150,7 @@ def test_only_what_is_new_is_added_and_only_chosen_weeks_are_read(url, tmp_path)
         assert remote.entities["entity_id"].to_list() == ["host-1"]
         assert remote.findings["code"].to_list() == ["archive.some_weeks"]
         with pytest.raises(ArgumentError, match="only some weeks"):
-            remote.archive(url)
+            remote.archive(f"{url}/other")
     with sa.read(store) as snap:
         assert snap.archive(url)["n_rows"].to_list() == [0]
         assert snap.archive(url)["status"].to_list() == ["unchanged"]
@@ -384,6 +385,117 @@ def test_tables_of_somebody_else_are_refused_and_their_words_are_no_paths(url, l
 
 
 @with_delta
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_written_to_a_source_during_a_collection_waits_for_the_next(
+    jobs, url, tmp_path, monkeypatch
+):
+    """Only sources that changed are copied: with another, all rows would be new."""
+    monkeypatch.setattr("stateanalytics.io.cache._TICK_NS", -10_000_000_000)
+    host, other = store_of(tmp_path / "host", 3), store_of(tmp_path / "other", 1)
+    sa.collect([host, other], url)
+    fetch = delta.DeltaArchive.fetch
+
+    def then_write(self, keys):
+        fetch(self, keys)
+        store_of(tmp_path / "host", 4)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta.DeltaArchive, "fetch", then_write)
+        store_of(tmp_path / "other", 2)
+        rows = sa.collect([host, other], url, jobs=jobs)
+    assert rows["status"].to_list() == ["unchanged", "archived"]
+    assert rows["n_rows"].to_list() == [0, 1]
+    assert sa.collect([host, other], url)["n_rows"].to_list() == [1, 0]
+
+
+@with_delta
+def test_an_archive_is_not_archived_into_itself(url, tmp_path):
+    sa.collect(store_of(tmp_path / "host", 1), url)
+    with sa.read(url) as snap, pytest.raises(ArgumentError, match="is the archive itself"):
+        snap.archive(f"{url}/")
+    assert "the archive itself" in sa.collect(url, url)["message"].item()
+    with sa.read(url) as snap:
+        assert snap.archive(f"{url}/other")["status"].to_list() == ["archived"]
+
+
+def damage(url, name, library, how):
+    """Damage the files of a table with some rows; return their number."""
+    if not url.startswith("file"):
+        pytest.skip("files are damaged in a folder only")
+    every = library.DeltaTable(f"{url}/{name}").file_uris()
+    files = [Path(file.removeprefix("file://")) for file in every]
+    files = [file for file in files if "W22" in str(file)] or files
+    for file in files:
+        octets = file.read_bytes()
+        if how == "missing":
+            file.unlink()
+        else:
+            file.write_bytes(octets[: len(octets) // 2] if how == "short" else bytes(len(octets)))
+    return len(files)
+
+
+@with_delta
+@pytest.mark.parametrize("how", ["missing", "short", "zeroed"])
+def test_a_damaged_file_costs_its_week_and_of_the_runs_is_called_damage(
+    how, url, library, tmp_path
+):
+    sa.collect(store_of(tmp_path / "host", 3), url)
+    damage(url, "tables/entities", library, how)
+    with sa.read(url) as snap:
+        assert snap.entities["entity_id"].to_list() == ["host-1", "host-2"]
+        assert "archive.shard_missing" in snap.findings["code"]
+    damage(url, "runs", library, how)
+    delta._COPIES.clear()  # as in the next process
+    with pytest.raises(DamagedStoreError, match="is damaged or missing") as refused:
+        sa.read(url)
+    assert url in str(refused.value)
+    assert "network" not in str(refused.value)
+
+
+@with_delta
+def test_rows_of_runs_and_notes_that_mean_nothing_are_findings(url, library, tmp_path):
+    sa.collect(store_of(tmp_path / "host", 1), url)
+    with sa.read(url) as snap:
+        looked_at = snap.sources["looked_at"].to_list()
+    runs, notes = rows_of(url, "runs"), rows_of(url, "notes")
+    none = pl.lit(None, pl.String)
+    library.write_deltalake(
+        f"{url}/runs", runs.with_columns(run=pl.lit("x"), manifest=none), mode="append"
+    )
+    with sa.read(url) as snap:
+        assert snap.entities.height == 1
+        assert "archive.run_unreadable" in snap.findings["code"]
+    for strange in ({"at": pl.lit(2**62).cast(notes.schema["at"])}, {"key": none}):
+        library.write_deltalake(f"{url}/notes", notes.with_columns(**strange), mode="append")
+        with sa.read(url) as snap:
+            assert "archive.look_unreadable" in snap.findings["code"]
+            assert looked_at[0] in snap.sources["looked_at"].to_list()
+
+
+@with_delta
+def test_a_compaction_beside_another_says_to_run_it_again(url, library, tmp_path, monkeypatch):
+    sa.collect(store_of(tmp_path / "host", 1), url)
+    failed = library.exceptions.CommitFailedError("a concurrent transaction deleted data")
+
+    def fail(self, *args, **kwargs):
+        raise failed
+
+    monkeypatch.setattr(library.table.TableOptimizer, "compact", fail)
+    with pytest.raises(StoreBusyError, match=r"(?s)keep changing .*run the same command again"):
+        compact_archive(url)
+
+
+@with_delta
+def test_a_copy_that_is_replaced_is_deleted(url, tmp_path):
+    roots = []
+    for n in (1, 2):
+        sa.collect(store_of(tmp_path / "host", n), url)
+        with sa.read(url) as snap:
+            roots += [path for path in snap.inputs if path.name == "archive"]
+    assert [root.exists() for root in roots] == [False, True]
+
+
+@with_delta
 def test_a_place_that_answers_slowly_is_given_up(url, monkeypatch):
     monkeypatch.setattr(delta, "_SLOW_S", 0.0)
     component("deltalake").write_deltalake(f"{url}/runs", pl.DataFrame({"run": ["a"]}))
@@ -419,8 +531,96 @@ def test_without_the_library_one_line_says_what_to_install(place, monkeypatch, c
         assert len(said.splitlines()) == 1
 
 
+def test_a_url_that_is_none_is_an_error_in_words():
+    for use in (sa.read, lambda to: sa.collect(str(SHIPPED["lionagi"]), to)):
+        with pytest.raises(ArgumentError, match=r"'s3://\[x/y' is no URL"):
+            use("s3://[x/y")
+
+
 def test_a_url_holds_no_credentials():
     for place in (f"s3://AKIA:{SECRET}@bucket/x", f"abfss://c@a/x?sig={SECRET}"):
         with pytest.raises(ArgumentError, match="into the environment") as refused:
             sa.read(place)
         assert SECRET not in str(refused.value)
+
+
+@with_delta
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (OSError("Unsupported scheme: x"), StoreBusyError, "cannot be used: OSError"),
+        (OSError('Config error: unsupported value "x"'), StoreBusyError, "cannot be used: OSErr"),
+        (ValueError("Unsupported reader features"), NotAStoreError, "need a newer deltalake"),
+        (ValueError("Parquet error: Server says: 503 Slow Down"), StoreBusyError, "503 Slow Down"),
+        (ValueError("Parquet error: 404 Not Found"), DamagedStoreError, "damaged or missing"),
+        (ValueError("NoSuchBucket: 404 Not Found"), StoreBusyError, "404 Not Found"),
+        (MemoryError("no room"), MemoryError, "no room"),
+    ],
+)
+def test_each_kind_of_error_of_the_library_has_its_own_words(error, kind, words, library):
+    with pytest.raises(kind, match=words), delta._reaching("s3://bucket/x"):
+        raise error
+
+
+@with_delta
+def test_the_command_to_type_names_the_whole_url_as_one_word(library, tmp_path):
+    url = (tmp_path / ("long name " * 20)).as_uri().replace("%20", " ")
+    with pytest.raises(NotAStoreError) as refused:
+        sa.read(url)
+    assert refused.value.shell == f"stateanalytics archive state.db --to '{url}'"
+
+
+@with_delta
+def test_compaction_drops_notes_that_newer_ones_replace(url, tmp_path):
+    store = store_of(tmp_path / "host", 1)
+    for _ in range(4):
+        sa.collect([store, tmp_path / "absent.db"], url)
+    assert rows_of(url, "notes").height == 8
+    with sa.read(url) as snap:
+        before = snap.sources["looked_at", "is_unchanged"].rows()
+    compact_archive(url)
+    notes = rows_of(url, "notes")
+    assert sorted(notes["status"]) == ["archived", "failed", "unchanged"]
+    delta._COPIES.clear()  # as in the next process
+    with sa.read(url) as snap:
+        assert snap.sources["looked_at", "is_unchanged"].rows() == before
+        assert "archive.not_collected" in snap.findings["code"]
+
+
+@with_delta
+def test_a_table_of_more_bytes_than_memory_is_not_read(url, tmp_path, monkeypatch):
+    sa.collect(store_of(tmp_path / "host", 3), url)
+    size = {name: rows_of(url, name).estimated_size() for name in ("runs", "tables/entities")}
+    monkeypatch.setattr(delta, "_MOST_BYTES", 2 * size["runs"])
+    entities = rows_of(url, "tables/entities")
+    dense = pl.concat([entities.filter(week="2026-W21")] * (10 * size["runs"] // 100))
+    component("deltalake").write_deltalake(f"{url}/tables/entities", dense, mode="append")
+    with sa.read(url) as snap:
+        assert snap.entities["entity_id"].to_list() == ["host-0", "host-2"]
+        assert "archive.shard_missing" in snap.findings["code"]
+    monkeypatch.setattr(delta, "_MOST_BYTES", 100)
+    delta._COPIES.clear()  # as in the next process
+    with pytest.raises(DamagedStoreError, match=r"'runs' of .* more than 100 bytes"):
+        sa.read(url)
+
+
+@with_delta
+def test_rows_of_one_frame_at_a_time_are_held_in_memory(url, tmp_path, monkeypatch):
+    steps = []
+    read, append = delta.read_shard, delta.DeltaArchive._append
+
+    def reading(path, shard):
+        steps.append(shard.frame)
+        return read(path, shard)
+
+    def appending(self, name, rows):
+        steps.append(f"{name} appended")
+        append(self, name, rows)
+
+    monkeypatch.setattr(delta, "read_shard", reading)
+    monkeypatch.setattr(delta.DeltaArchive, "_append", appending)
+    sa.collect([store_of(tmp_path / name, 2) for name in "ab"], url)
+    first = steps.index("tables/entities appended")
+    assert steps[:first] == ["entities"] * first
+    assert "events" not in steps or steps.index("events") > first
+    assert len(set(steps[first:])) > 2

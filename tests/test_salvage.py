@@ -395,6 +395,40 @@ def test_pages_of_every_size_and_encoding_are_read(tmp_path, encoding, page_size
         assert len(left["t"]) > 200
 
 
+def test_rows_older_than_a_column_have_its_constant_default(tmp_path):
+    """A column may be added with a constant alone, which SQLite writes in many ways."""
+    path = tmp_path / "a.db"
+    constants = ["1e-3", "- 5", "(1.5e+3)", "(-(5))", "(CAST('7' AS INTEGER))", "'it''s'", "word"]
+    constants += ['"a b"', "x'00ff'", "TRUE", "NULL", "0x10"]
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+        connection.execute("CREATE TABLE later (a, at DEFAULT CURRENT_TIMESTAMP, b DEFAULT (1+2))")
+        connection.execute("INSERT INTO t VALUES (1)")
+        for number, constant in enumerate(constants):
+            connection.execute(f"ALTER TABLE t ADD COLUMN c{number} DEFAULT {constant}")
+        connection.commit()
+    before = tables_of(path)
+    assert before["t"][1][1:6] == (0.001, -5, 1500.0, -5, 7)
+    assert salvaged(path)[1] == before
+    with closing(sqlite3.connect(tmp_path / "b.db")) as connection:
+        assert (
+            connection.execute("SELECT dflt_value FROM pragma_table_info('later')").fetchall()
+            == [(None,)] * 3
+        )
+
+
+def test_a_table_with_columns_of_all_names_of_row_numbers_keeps_its_rows(tmp_path):
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (rowid, _rowid_, oid)")
+        connection.executemany("INSERT INTO t VALUES (?, ?, ?)", [(7, "a", 2.5), (8, None, b"b")])
+        connection.commit()
+    before = tables_of(path)
+    losses, left = salvaged(path)
+    assert left == before
+    assert losses["tables"][0]["n_read"] == 2
+
+
 @pytest.mark.slow
 def test_a_truncated_store_says_what_is_missing(tmp_path):
     octets = DEMO.read_bytes()

@@ -182,6 +182,10 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
         latest=latest,
         columns=pl.concat_str(late, separator=", ", ignore_nulls=True),
     )
+    later = {
+        name: getattr(part, name).filter(pl.col("at") > limit).height
+        for name in ("transitions", "events")
+    }
     return all_findings(
         noted_entities(
             *(beyond, source, part.system, "time.future"),
@@ -192,7 +196,6 @@ def future_findings(part: Parts, source: str, as_of: datetime) -> pl.DataFrame:
         ),
         *(
             noted(source, part.system, "time.future", name, as_of.isoformat(), n_rows=n, table=name)
-            for name in ("transitions", "events")
-            for n in [getattr(part, name).filter(pl.col("at") > limit).height]
+            for name, n in later.items()
         ),
     )

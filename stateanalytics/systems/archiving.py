@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -29,7 +29,7 @@ from stateanalytics.errors import (
     in_short,
 )
 from stateanalytics.io.archive import compacting, manifests
-from stateanalytics.io.archive.delta import DeltaArchive
+from stateanalytics.io.archive.delta import DeltaArchive, name_of
 from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, last_runs, source_key
 from stateanalytics.io.archive.reading import Archived, is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
@@ -129,7 +129,8 @@ class Archiving:
             try:
                 places, _ = find_places(name)
                 folders = [expanded(str(path)) for path in name]
-                self._refuse_inputs(folder for folder in folders if folder.is_dir())
+                archives = [place.archived.root for place in places if place.archived is not None]
+                self._refuse_inputs([*archives, *(each for each in folders if each.is_dir())])
             except (SourceError, ArgumentError) as error:
                 yield outcome(str(name[0]) if name else "", "", "failed", message=_with_hint(error))
                 continue
@@ -317,9 +318,10 @@ class Archiving:
     def _refuse_inputs(self, inputs: Iterable[Path]) -> None:
         """Refuse an archive that was itself read, or that lies in an input."""
         paths = list(inputs)
-        if any(path.resolve() == self.root for path in paths):
+        url = None if self.remote is None else self.remote.url
+        if any(path.resolve() == self.root or name_of(path).rstrip("/") == url for path in paths):
             raise ArgumentError(
-                f"{str(self.root)!r} is the archive itself, which was read.",
+                f"{url or str(self.root)!r} is the archive itself, which was read.",
                 'archive it to another folder, such as "copy/"',
                 shell="archive it to another folder, such as --to copy/",
             )
@@ -391,6 +393,8 @@ class _Source:
     """Of the machine that started the collection, so that it does not depend on the reader."""
     last: Manifest | None
     """Its last run, as searching the archive for it takes longer than sending it."""
+    is_unchanged: bool = False
+    """Whether the process that started the collection has seen that it did not change."""
 
     @classmethod
     def of(cls, place: Place, runs: Mapping[str, Manifest]) -> _Source:
@@ -473,8 +477,10 @@ def collect(
     be read, or that a name or a pattern gave earlier and that no longer exists, is a row, and
     a finding ``archive.not_collected`` of the archive until it can be read. After a process
     is killed, each source that it had not finished is tried one more time on its own. An
-    interrupted collection continues with the next call. Executors start new processes
-    (``spawn``): in a script call this below ``if __name__ == "__main__":``.
+    interrupted collection continues with the next call; at a URL, where new rows are sent
+    after every 256 sources and at the end, what was not sent is collected again. Executors
+    start new processes (``spawn``): in a script call this below
+    ``if __name__ == "__main__":``.
 
     Examples
     --------
@@ -589,10 +595,16 @@ def collect_each(
     yield from (row for _, row in absent)
     prepared = [_Source.of(place, runs) for place in places]
     if archiving.remote is not None:
-        archiving.remote.fetch(
-            source.key[0]
+        # Of the others nothing is copied, so what is written from now on has to wait: compared
+        # with nothing, all of their rows would be new.
+        prepared = [
+            replace(source, is_unchanged=archiving.is_unchanged(place, on_error, source.last))
+            if source.last
+            else source
             for source, place in zip(prepared, places, strict=True)
-            if source.last and not archiving.is_unchanged(place, on_error, source.last)
+        ]
+        archiving.remote.fetch(
+            source.key[0] for source in prepared if source.last and not source.is_unchanged
         )
     batches = [
         _Batch(tuple(prepared[i : i + N_A_BATCH]), archiving, on_error)
@@ -652,7 +664,9 @@ def _archived(batch: _Batch) -> pl.DataFrame:
     """Archive the sources of a batch, in any process."""
     return pl.concat(
         [
-            batch.archiving.add_place(source.place(), batch.on_error, source.key, source.last)
+            outcome(source.label, source.last.system, "unchanged")
+            if source.last and source.is_unchanged
+            else batch.archiving.add_place(source.place(), batch.on_error, source.key, source.last)
             for source in batch.sources
         ]
     )

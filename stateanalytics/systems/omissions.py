@@ -83,9 +83,15 @@ def _unknown_version(store: Store, system: str, tables: Tables) -> pl.DataFrame:
     table, cell = tables.version
     version = read_table(store, table, {"version": cell})[0]["version"].max()
     is_newer = version is not None and version > tables.newest
-    values = ("version.unknown", tables.newest)
-    more = {"table": table, "example": str(version)}
-    return noted(store.label, system, *values, n_rows=int(is_newer), **more)
+    return noted(
+        store.label,
+        system,
+        "version.unknown",
+        tables.newest,
+        n_rows=int(is_newer),
+        table=table,
+        example=str(version),
+    )
 
 
 def findings_of_files(
@@ -116,8 +122,9 @@ def findings_of_files(
         n_bytes = sum(_size(file) for file in unread if file.endswith(_RECORDS))
         n_read = sum(map(_size, {os.fspath(file) for file in opened}))
         if n_bytes > n_read:
-            values = (n_bytes, n_read, system.title)
-            mostly_unread = noted(label, system.name, MOSTLY_UNREAD, *values, example=str(path))
+            mostly_unread = noted(
+                label, system.name, MOSTLY_UNREAD, n_bytes, n_read, system.title, example=str(path)
+            )
     by_kind = [
         noted(label, system.name, "source.files_not_read", n_rows=number, table=kind)
         for kind, number in kinds.items()

@@ -177,7 +177,7 @@ _MADE: Mapping[str, Callable[..., Any]] = {
     "list": lambda *values: list(values),
     "frozenset": lambda *values: frozenset(values),
     "column": pl.DataFrame.to_series,
-    "rows": partial(partial, _rows),
+    "rows": lambda *given: partial(_rows, *given),
     "path": Path,
     "object": object,
 }
@@ -187,9 +187,9 @@ def _made(values: Sequence[Sequence[Any]], blocks: Sequence[memoryview]) -> list
     """The values that were written; of frames in `Frames` functions that read them."""
     made: list[Any] = []
     for kind, *given in values:
-        for [place] in (each for each in given if isinstance(each, list) and kind in _READ_NOW):
-            if isinstance(made[place], partial):
-                made[place] = made[place]()
+        for each in given if kind in _READ_NOW else ():
+            if isinstance(each, list) and isinstance(made[each[0]], partial):
+                made[each[0]] = made[each[0]]()
         own = [made[each[0]] if isinstance(each, list) else each for each in given]
         made.append(blocks[given[0]] if kind == "octets" else _MADE[kind](*own))
     return made

@@ -469,8 +469,14 @@ def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
     if place.runner_up is None:
         return schema.FINDINGS.empty()
     other = place.runner_up
-    values, example = ("source.other_system", other.title), str(other.inputs[0])
-    return noted(place.label, system, *values, n_rows=other.evidence, example=example)
+    return noted(
+        place.label,
+        system,
+        "source.other_system",
+        other.title,
+        n_rows=other.evidence,
+        example=str(other.inputs[0]),
+    )
 
 
 def _with_words(part: Parts) -> Parts:

@@ -23,23 +23,39 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from urllib.parse import urlsplit
 
 import polars as pl
 
 from stateanalytics.core.schema import INTEGER, MOMENT, TEXT
-from stateanalytics.errors import ArgumentError, NotAStoreError, StoreBusyError, needing
+from stateanalytics.core.text import shell_word
+from stateanalytics.errors import (
+    ArgumentError,
+    DamagedStoreError,
+    NotAStoreError,
+    StoreBusyError,
+    needing,
+)
 from stateanalytics.io.archive import manifests
 from stateanalytics.io.archive.compacting import Piece, write_table
 from stateanalytics.io.archive.manifests import ARCHIVE_VERSION, Attempt
 from stateanalytics.io.archive.reading import ChosenWeeks, read_shard
+from stateanalytics.io.cells import EARLIEST, LATEST
 from stateanalytics.io.outputs import put_whole
 from stateanalytics.io.processes import make_private_folder
 
 RUNS, NOTES = "runs", "notes"
 _NOTES = pl.Schema(dict.fromkeys(("key", "status", "label", "message"), TEXT) | {"at": MOMENT})
 _FAILED, _THERE = "failed", "there"
+_IS_NOTE = (
+    # Keys become paths, which must not lead out of the copy.
+    pl.col("key").str.contains("^[0-9a-f]{16}$").fill_null(value=False)
+    & pl.col("at").dt.epoch("s").is_between(EARLIEST, LATEST).fill_null(value=False)
+    & pl.all_horizontal(pl.col("status", "label", "message").is_not_null())
+)
+"""Whether a row is one that `DeltaArchive.note` writes."""
 _OWN = pl.Schema({"week": TEXT, "run": TEXT, "row": INTEGER})
 """Columns of a table that its frame does not have."""
 _RUNS = pl.Schema({"run": TEXT, "manifest": TEXT, "version": INTEGER})
@@ -50,6 +66,8 @@ _SLOW_S = 20
 _N_TRIES = 10
 _WEEKS_AT_ONCE = 13
 """Of which the rows of a frame have to fit into memory."""
+_MOST_BYTES = 4 * manifests.MAX_TABLE_BYTES
+"""Of one query: a small file may hold any number of rows, and they have to fit into memory."""
 _REASONS = {
     "answered slowly": f"it took more than {_SLOW_S} s for a few small requests",
     "timed out": "it did not answer within a minute",
@@ -98,7 +116,12 @@ class DeltaArchive:
         StoreBusyError
             If the place does not answer in time, or refuses.
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise ArgumentError(
+                f"{url!r:.200} is no URL: {error}.", "name a place such as s3://bucket/history"
+            ) from None
         if parts.query or parts.fragment or ":" in parts.netloc.rpartition("@")[0]:
             raise ArgumentError(
                 "The URL of an archive names a place, without a password and parameters.",
@@ -112,14 +135,16 @@ class DeltaArchive:
         archive.root.mkdir()
         runs = archive._rows(RUNS)
         if runs.height:
-            version: Any = runs["version"].max()
+            version: Any = runs["version"].max() or 0
             if version > ARCHIVE_VERSION:
                 raise NotAStoreError(
                     f"The archive {url!r:.200} has version {version}; "
                     f"this program reads up to {ARCHIVE_VERSION}.",
                     "read it with the newest stateanalytics: pip install -U stateanalytics",
                 )
-            archive.texts.update(runs.select("run", "manifest").iter_rows())
+            # Without a name or a manifest it is a run that cannot be read, which is a finding.
+            named = runs.select(pl.col("run").fill_null(""), pl.col("manifest").fill_null("null"))
+            archive.texts.update(named.iter_rows())
             archive._write_runs()
         archive._write_notes()
         return archive
@@ -146,11 +171,9 @@ class DeltaArchive:
             for first in range(0, len(every), _WEEKS_AT_ONCE):
                 some_weeks = every[first : first + _WEEKS_AT_ONCE]
                 runs = {each.run.name for week in some_weeks for each in by_week[week]}
-                where = {"week": some_weeks} | ({} if chosen is None else {"run": sorted(runs)})
                 # A commit of which the answer was lost is made twice.
-                rows = (
-                    self._rows(f"{manifests.TABLES}/{frame}", where).unique(list(_OWN)).sort(*_OWN)
-                )
+                rows = self._rows_of(frame, some_weeks, None if chosen is None else sorted(runs))
+                rows = rows.unique(list(_OWN)).sort(*_OWN)
                 parts = rows.partition_by("week", "run", as_dict=True, maintain_order=True)
                 for week in some_weeks:
                     there = [
@@ -186,14 +209,16 @@ class DeltaArchive:
         """
         loose = {path.name for path in (self.root / manifests.MANIFESTS).glob("*.json")}
         new = [run for run in self._runs() if run.name in loose - self.texts.keys()]
-        by_frame: dict[str, list[pl.DataFrame]] = {}
-        for run in new:
-            for shard in run.shards:
-                rows = read_shard(shard.path(self.root, run.system, run.key), shard)
-                own = (pl.lit(shard.week), pl.lit(run.name), pl.int_range(pl.len()))
-                named = [column.alias(name) for column, name in zip(own, _OWN, strict=True)]
-                by_frame.setdefault(shard.frame, []).append(rows.select(*named, pl.all()))
-        for frame, pieces in by_frame.items():
+        # The rows of one frame at a time have to fit into memory.
+        for frame in sorted({shard.frame for run in new for shard in run.shards}):
+            pieces = []
+            for run in new:
+                for shard in run.shards:
+                    if shard.frame == frame:
+                        rows = read_shard(shard.path(self.root, run.system, run.key), shard)
+                        own = (pl.lit(shard.week), pl.lit(run.name), pl.int_range(pl.len()))
+                        named = [each.alias(name) for each, name in zip(own, _OWN, strict=True)]
+                        pieces.append(rows.select(*named, pl.all()))
             self._append(f"{manifests.TABLES}/{frame}", pl.concat(pieces, how="diagonal"))
         if self.notes:
             self._append(NOTES, pl.DataFrame(self.notes, _NOTES, orient="row"))
@@ -208,16 +233,45 @@ class DeltaArchive:
             self.texts.update(rows.select("run", "manifest").iter_rows())
 
     def compact(self) -> bool:
-        """Join the small files of each table; whether there were any."""
+        """Join the small files of each table; whether there were any.
+
+        Raises
+        ------
+        StoreBusyError
+            If the place does not answer, or another process changes the archive.
+        """
+        from deltalake.exceptions import CommitFailedError
+
+        self._drop_old_notes()
         frames = {shard.frame for run in self._runs() for shard in run.shards}
         is_joined = False
         for name in (RUNS, NOTES, *(f"{manifests.TABLES}/{frame}" for frame in sorted(frames))):
             table = self._table(name)
             if table is not None:
-                with _reaching(self.url):
-                    is_joined |= table.optimize.compact()["numFilesAdded"] > 0
-                    table.vacuum(dry_run=False)  # files that were replaced a week ago
+                try:
+                    with _reaching(self.url):
+                        is_joined |= table.optimize.compact()["numFilesAdded"] > 0
+                        table.vacuum(dry_run=False)  # files that were replaced a week ago
+                except CommitFailedError:
+                    raise _changing(self.url) from None
         return is_joined
+
+    def _drop_old_notes(self) -> None:
+        """Delete notes that newer ones of the same source and status replace."""
+        from deltalake import write_deltalake
+        from deltalake.exceptions import CommitFailedError
+
+        table = self._table(NOTES)
+        rows = self._rows(NOTES, table=table)
+        every = rows.with_columns(is_note=_IS_NOTE).sort("at")
+        kept = every.unique(["key", "status", "is_note"], keep="last", maintain_order=True)
+        if kept.height < rows.height:
+            try:
+                with _reaching(self.url):
+                    # Only the rows of this version of the table are replaced.
+                    write_deltalake(table, kept.select(rows.columns), mode="overwrite")
+            except CommitFailedError:
+                raise _changing(self.url) from None
 
     def is_current(self) -> bool:
         """Whether no table has changed since it was copied."""
@@ -233,10 +287,13 @@ class DeltaArchive:
         put_whole(path, content)
 
     def _write_notes(self) -> None:
-        # Keys become paths, which must not lead out of the copy.
-        rows = self._rows(NOTES).filter(pl.col("key").str.contains("^[0-9a-f]{16}$"))
-        if not rows.height:
-            return
+        every = self._rows(NOTES)
+        rows = every.filter(_IS_NOTE)
+        if rows.height < every.height:
+            # Read as a note that cannot be read, which is a finding.
+            folder = self.root / manifests.LOOKS
+            folder.mkdir()
+            put_whole(folder / "00000000T000000Z-00000000.json", b"{}")
         newest = rows.sort("at").unique("key", keep="last")
         failed = [
             Attempt(row["key"], row["label"], row["at"], row["message"])
@@ -261,10 +318,23 @@ class DeltaArchive:
             return table
         return None
 
-    def _rows(self, name: str, where: Mapping[str, Iterable[str]] | None = None) -> pl.DataFrame:
+    def _rows_of(self, frame: str, weeks: list[str], runs: list[str] | None) -> pl.DataFrame:
+        """The rows of a frame, without weeks of which a file is damaged or that are too large."""
+        where = {"week": weeks} | ({} if runs is None else {"run": runs})
+        try:
+            return self._rows(f"{manifests.TABLES}/{frame}", where)
+        except DamagedStoreError:
+            if len(weeks) < 2:
+                return pl.DataFrame(schema=_OWN)
+        single = [self._rows_of(frame, [week], runs) for week in weeks]
+        return pl.concat(single, how="diagonal_relaxed")
+
+    def _rows(
+        self, name: str, where: Mapping[str, Iterable[str]] | None = None, table: Any = None
+    ) -> pl.DataFrame:
         from deltalake import QueryBuilder
 
-        table = self._table(name)
+        table = table or self._table(name)
         self.seen[name] = table and table.version()
         needed = {RUNS: _RUNS, NOTES: _NOTES}.get(name, _OWN)
         if table is None:
@@ -276,10 +346,21 @@ class DeltaArchive:
         ]
         chosen = f" WHERE {' AND '.join(tests)}" if tests else ""
         with _reaching(self.url):
-            query = QueryBuilder().register("t", table)
-            rows = pl.DataFrame(query.execute(f"SELECT * FROM t{chosen}"))
+            batches = QueryBuilder().register("t", table).execute(f"SELECT * FROM t{chosen}")
+            pieces = [pl.DataFrame(batches.schema.empty_table())]
+            n_bytes = 0.0
+            for batch in batches:
+                pieces.append(pl.DataFrame(batch))
+                n_bytes += pieces[-1].estimated_size()
+                if n_bytes > _MOST_BYTES:
+                    break
+        if n_bytes > _MOST_BYTES:
+            raise DamagedStoreError(
+                f"The table {name!r} of {self.url!r:.200} holds more than {_MOST_BYTES:,} bytes.",
+                "read some weeks of it, or restore an earlier version with a tool for Delta Lake",
+            )
         with suppress(pl.exceptions.PolarsError):
-            return rows.cast(needed).drop_nulls(list(needed))
+            return pl.concat(pieces).cast(needed)
         raise NotAStoreError(
             f"The table {name!r} of {self.url!r:.200} is none of ours.",
             "name a place that holds nothing else, such as s3://bucket/history",
@@ -303,10 +384,7 @@ class DeltaArchive:
                 return
             # Another process has created the table, or added a column to it.
             time.sleep(random.uniform(0, 0.1 * 2**number))
-        raise StoreBusyError(
-            f"Other processes keep changing the archive {self.url!r:.200}.",
-            "run the same command again: what is there already is not added again",
-        )
+        raise _changing(self.url)
 
 
 def local_copy(url: str, weeks: ChosenWeeks | None = None) -> Path:
@@ -324,12 +402,14 @@ def local_copy(url: str, weeks: ChosenWeeks | None = None) -> Path:
     if not archive.texts:
         raise NotAStoreError(
             f"There is no archive {url!r:.200}, or none of its runs was finished.",
-            f"archive something: sa.collect('state.db', {url!r:.200})",
-            shell=f"stateanalytics archive state.db --to {url:.200}",
+            f"archive something: sa.collect('state.db', {url!r})",
+            shell=f"stateanalytics archive state.db --to {shell_word(url)}",
         )
     archive.fetch(weeks=weeks)
     _COPIES[url, weeks] = archive
     _URLS[archive.root] = url
+    if before is not None:  # what was read of it is in memory
+        rmtree(before.root, ignore_errors=True)
     return archive.root
 
 
@@ -350,20 +430,35 @@ def _reaching(url: str) -> Iterator[None]:
 
     try:
         yield
-    except (CommitFailedError, TableNotFoundError):
+    except (CommitFailedError, TableNotFoundError, MemoryError):
         raise
     # Some of its errors are of no class of their own. Their texts may quote requests.
     except Exception as error:
         text = str(error)
-        if "nsupported" in text:
+        if re.search("(?is)unsupported.*(feature|version)", text):
             raise NotAStoreError(
                 f"The tables of {url!r:.200} need a newer deltalake.", "pip install -U deltalake"
             ) from None
         status = re.search(r"\b[45]\d\d [A-Z][A-Za-z ]+", text)
-        known = (why for words, why in _REASONS.items() if re.search(words, text))
-        why = next(known, type(error).__name__ if status is None else f"it says {status[0]}")
+        why = next((why for words, why in _REASONS.items() if re.search(words, text)), "")
+        # A file that is gone, or shorter than it was: the place itself has answered.
+        is_of_file = status is None or status[0].startswith(("404", "416"))
+        if not why and is_of_file and re.search("Parquet|Arrow|Json", text):
+            raise DamagedStoreError(
+                f"A file of the archive {url!r:.200} is damaged or missing.",
+                "restore an earlier version of its tables with a tool for Delta Lake, "
+                "or archive to a new place",
+            ) from None
+        why = why or (type(error).__name__ if status is None else f"it says {status[0]}")
         raise StoreBusyError(
             f"The archive {url!r:.200} cannot be used: {why}.",
             "check its name, the network, and the credentials in the environment; "
             "a copy in a local folder needs none of them",
         ) from None
+
+
+def _changing(url: str) -> StoreBusyError:
+    return StoreBusyError(
+        f"Other processes keep changing the archive {url!r:.200}.",
+        "run the same command again: what is there already is not added again",
+    )

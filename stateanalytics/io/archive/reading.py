@@ -15,7 +15,6 @@ from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -578,9 +577,8 @@ def _failed_attempt(source: Archived) -> Iterator[pl.DataFrame]:
     action = "nothing is known of it"
     if last is not None:
         action = f"shown as last seen at {last.observed_at:%Y-%m-%d %H:%M} UTC"
-    values = (when, source.attempt.message)
-    system = "" if last is None else last.system
-    yield noted(source.label, system, "archive.not_collected", *values, action=action)
+    system, message = "" if last is None else last.system, source.attempt.message
+    yield noted(source.label, system, "archive.not_collected", when, message, action=action)
 
 
 def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
@@ -596,12 +594,9 @@ def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
     ]
     wrong = {"archive.clock_went_back": backwards, "archive.source_went_back": older}
     for code, runs in wrong.items():
-        for last in runs[-1:]:
-            more: dict[str, Any] = {
-                "n_rows": len(runs),
-                "example": minute_of(last.observed_at),
-            }
-            yield noted(source.label, last.system, code, **more)
+        if runs:
+            example = minute_of(runs[-1].observed_at)
+            yield noted(source.label, runs[-1].system, code, n_rows=len(runs), example=example)
 
 
 _SEVERITY = {"archive.frame_unknown": "warning"}
@@ -635,8 +630,8 @@ def _shard_problems(
             action="excluded; all others are read",
         )
     for (frame, column), n_rows in unknown.items():
-        more: dict[str, Any] = {"n_rows": n_rows, "table": frame, "column": column}
-        yield noted(source.label, system, "archive.column_unknown", **more)
+        code = "archive.column_unknown"
+        yield noted(source.label, system, code, n_rows=n_rows, table=frame, column=column)
 
 
 def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl.DataFrame:
@@ -647,11 +642,15 @@ def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl
         for shards in (opened, every)
     )
     weeks = sorted({shard.week for shard in opened if shard.week != manifests.ACROSS})
-    more: dict[str, Any] = {
-        "n_rows": sum(shard.n_rows for shard in opened),
-        "example": ", ".join(weeks),
-    }
-    return noted(source.label, system, "archive.some_weeks", n_read, n_all, **more)
+    return noted(
+        source.label,
+        system,
+        "archive.some_weeks",
+        n_read,
+        n_all,
+        n_rows=sum(shard.n_rows for shard in opened),
+        example=", ".join(weeks),
+    )
 
 
 def works_of(sources: Sequence[Archived]) -> list[pl.Series]:

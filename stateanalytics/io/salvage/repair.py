@@ -129,17 +129,19 @@ def _write(file: File, tree: Tree, connection: sqlite3.Connection) -> list[int]:
     declared = ", ".join(f"{quoted(column.name)} {column.declared}" for column in columns)
     connection.execute(f"CREATE TABLE {table} ({declared})")
     taken = {column.name.lower() for column in columns}
-    number = next((name for name in ("rowid", "_rowid_", "oid") if name not in taken), "")
-    names = [number, *(quoted(column.name) for column in columns)]
+    # A table with columns of all three names cannot be told the numbers of its rows.
+    numbers = [name for name in ("rowid", "_rowid_", "oid") if name not in taken][:1]
+    names = [*numbers, *(quoted(column.name) for column in columns)]
     lost = []
     for cell in tree.cells:
         try:
             row = plain(values_of(file.payload(cell)) or (), encoding)
             pairs = zip(columns, row, strict=False)  # the last columns may have been added later
             values = [cell.rowid if column.is_rowid else value for column, value in pairs]
-            into, places = ", ".join(names[: len(row) + 1]), ", ?" * len(row)
-            query = f"INSERT INTO {table} ({into}) VALUES (?{places})"
-            connection.execute(query, [cell.rowid, *values])
+            given = [cell.rowid for _ in numbers] + values
+            into, places = ", ".join(names[: len(given)]), ", ".join("?" * len(given))
+            query = f"INSERT INTO {table} ({into}) VALUES ({places})"
+            connection.execute(query, given)
         except (IndexError, OverflowError, MemoryError, sqlite3.Error):
             lost.append(cell.rowid)
     return lost

@@ -12,7 +12,6 @@ References
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from bisect import bisect_left
 from collections import Counter
@@ -26,7 +25,6 @@ from stateanalytics.io.salvage.pages import LEAF, LEAST, MOST, NULL, NUMBER, Cel
 from stateanalytics.io.sqlite_copy import keeps_text, quoted
 
 _DENY_FUNCTIONS = {sqlite3.SQLITE_FUNCTION: sqlite3.SQLITE_DENY}
-_LITERAL = re.compile(r"[+-]?[\w.]+|[xX]?'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"")
 _N_INDEXES = 3  # per table; each costs time, and two rarely have the same gap
 
 
@@ -215,8 +213,16 @@ def owner_of(file: File, name: str, sql: str, indexes: Sequence[tuple[str, int, 
 
 
 def _default(value: str | None) -> str:
-    """SQL: the default of a column where it is a literal; no other is that of older rows."""
-    return f"DEFAULT {value}" if value is not None and _LITERAL.fullmatch(value) else ""
+    """SQL: the default of a column, where older rows may have it: SQLite refuses all others."""
+    for sql in () if value is None else (f"DEFAULT ({value}\n)", f"DEFAULT {value}"):
+        with closing(sqlite3.connect(":memory:")) as nowhere, suppress(sqlite3.Error):
+            nowhere.execute("CREATE TABLE t (a)")
+            nowhere.execute("INSERT INTO t DEFAULT VALUES")
+            nowhere.execute(f"ALTER TABLE t ADD COLUMN b {sql}")
+            query = "SELECT dflt_value FROM pragma_table_info('t') WHERE name = 'b'"
+            if nowhere.execute(query).fetchone() == (value,):  # and no constraint after it
+                return sql
+    return ""
 
 
 def _affinity(declared: str) -> str:
