@@ -399,11 +399,14 @@ def test_what_was_lost_in_a_session_that_completed_has_a_price(tmp_path):
     session.answer(transcript_maker.say("Done."), stop="end_turn", usage=(90, 0, 0, 40))
     snap = facts_of(tmp_path, session, as_of=session.now + after(60))
     window = (session.now - after(60), session.now + after(60))
-    inside = sa.report(snap, window=window).summary["inside"]
+    page = sa.report(snap, window=window)
+    inside = page.summary["inside"]
     whole = sa.failures.costs(snap, by=())["total_usd"][0]
     n_written = snap.entities.filter(entity_type="session")["n_output_tokens"][0]
     assert inside["lost_usd"] == pytest.approx(whole * inside["n_tokens"] / n_written)
     assert " (about $" in inside["finding"]
+    lost = f"<strong>Lost to failures:</strong> {inside['lost_too']}</p>"
+    assert inside["lost_too"].startswith("Runs that completed lost ") and lost in page.as_html()
 
 
 @pytest.mark.slow

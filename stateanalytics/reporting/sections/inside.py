@@ -67,10 +67,14 @@ def summarize_inside(material: Material) -> Plain:
         "n_tokens": n_tokens,
         "lost_usd": _lost_usd(material, lost),
     }
+    clauses = _clauses(counted)
+    lost_too = _lost_too(counted)
     tools = count_tools(called).filter(pl.col("n_failed") > 0).head(N_TOOLS)
     return {
         **counted,
-        "finding": _finding(counted),
+        "finding": sentence_of([*clauses, lost_too] if lost_too else clauses),
+        "calls_and_efforts": sentence_of(clauses),
+        "lost_too": sentence_of([lost_too]) if lost_too else None,
         "tools": [
             {
                 **{name: row[name] for name in _OF_TOOL},
@@ -131,14 +135,15 @@ _NOTHING: Plain = {
     **dict.fromkeys(("n_calls", "n_with_result", "n_failed", "n_sessions", "n_stuck_now"), 0),
     **{"share": None, "interval": None, "efforts": {}, "lost_s": 0.0, "lost": how_long(0.0)},
     **{"n_tokens": 0, "lost_usd": None, "finding": say("inside.none")},
+    **{"calls_and_efforts": None, "lost_too": None},
     **{"tools": [], "messages": [], "sessions": []},
 }
 
 
-def _finding(counted: Plain) -> str:
-    """The section in a sentence."""
+def _clauses(counted: Plain) -> list[str]:
+    """How many calls failed, and how hard sessions were."""
     n_sessions, ends = counted["n_sessions"], counted["interval"]
-    clauses = []
+    clauses: list[str] = []
     if counted["n_with_result"]:
         of_calls = say(
             "inside.calls",
@@ -151,12 +156,17 @@ def _finding(counted: Plain) -> str:
     kinds = [say(f"inside.{name}", n=n) for name, n in counted["efforts"].items() if n]
     name = "inside.hard" if kinds else "inside.smooth"
     clauses.append(say(name, kinds=listed(kinds), n=n_sessions))
-    if counted["lost_s"]:
-        usd, n_tokens = counted["lost_usd"], counted["n_tokens"]
-        cost = say("inside.cost", cost=dollars(usd)) if usd else ""
-        tokens = say("inside.tokens", tokens=number(n_tokens)) if n_tokens else ""
-        clauses.append(say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost))
-    return sentence_of(clauses)
+    return clauses
+
+
+def _lost_too(counted: Plain) -> str | None:
+    """What loops and failed calls cost in runs that completed; None: nothing."""
+    if not counted["lost_s"]:
+        return None
+    usd, n_tokens = counted["lost_usd"], counted["n_tokens"]
+    cost = say("inside.cost", cost=dollars(usd)) if usd else ""
+    tokens = say("inside.tokens", tokens=number(n_tokens)) if n_tokens else ""
+    return say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost)
 
 
 SECTION = Section("inside", "Inside the runs", summarize_inside, place=45, needs=("n_sessions",))
