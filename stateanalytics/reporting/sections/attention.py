@@ -159,7 +159,9 @@ def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
     """The items of a list for the page; few rows, so one at a time."""
     reasons = material.reasons.lazy().join(rows.lazy(), on=ENTITY_KEY, how="semi")
     in_order = reasons.sort(*ENTITY_KEY, "order").pipe(collected)
-    by_entity = in_order.rows_by_key(ENTITY_KEY, named=True, include_key=True)
+    by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for reason in in_order.iter_rows(named=True):
+        by_entity.setdefault(tuple(reason[part] for part in ENTITY_KEY), []).append(reason)
     return [
         _item(row, by_entity.get(tuple(row[part] for part in ENTITY_KEY), []))
         for row in rows.iter_rows(named=True)

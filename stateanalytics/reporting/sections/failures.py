@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -89,7 +89,7 @@ def finding_of(
     material: Material,
     clusters: pl.DataFrame,
     codes: pl.DataFrame,
-    n_gone: int | None,
+    n_in_state: Mapping[str, int] | None,
     n_weeks: int,
 ) -> str:
     """What failed, which clusters have no owner, and which are new, back or no longer seen."""
@@ -105,12 +105,10 @@ def finding_of(
     if n_runs >= 2 * n_incidents and n_runs > 2:
         given = {"code": code or "no code", "n_runs": n_runs, "n_incidents": n_incidents}
         parts.append(say("failures.widest", **given))
-    if n_gone is not None:
-        n_in_state = {**tally(clusters, "state"), "gone": n_gone}
-        n_news = Counter(clusters["state"].filter(clusters["is_news"]))["new"]
+    if n_in_state is not None:
         lives = [
-            say("failures.new_and_surprising", n=n, n_news=n_news)
-            if state == "new" and 0 < n_news < n
+            say("failures.new_and_surprising", n=n, n_news=n_in_state["surprising"])
+            if state == "new" and 0 < n_in_state["surprising"] < n
             else say(f"failures.{state}", n=n)
             for state in ("new", "back", "flapping", "growing", "gone")
             if (n := n_in_state.get(state))
@@ -227,10 +225,10 @@ def summarize_failures(material: Material) -> Plain:
     n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
     first_at = material.failed_ever["failed_at"].min()
     is_first = not isinstance(first_at, datetime) or first_at >= window.since
+    news, states = tally(clusters.filter("is_news"), "state"), tally(clusters, "state")
+    n_in_state = {**states, "gone": gone.height, "surprising": news.get("new", 0)}
     return {
-        "finding": finding_of(
-            material, clusters, codes, None if is_first else gone.height, n_weeks
-        ),
+        "finding": finding_of(material, clusters, codes, None if is_first else n_in_state, n_weeks),
         "denominator": "failed and timed-out entities of the window, each work once",
         "also": _also(material, changed),
         "n_rows": failed.height,
@@ -245,8 +243,8 @@ def summarize_failures(material: Material) -> Plain:
         "is_first": is_first,
         "lost": lost_in_all(failed),
         "n_weeks_of_history": n_weeks,
-        "news": tally(clusters.filter("is_news"), "state"),
-        "lives": dict(sorted(tally(clusters, "state").items())),
+        "news": news,
+        "lives": states,
         "has_ledger": material.ledger is not None,
         "owners": _owners(clusters, runs) if material.ledger is not None else None,
         "n_unknown": tally(lives, "state").get("unknown", 0),
