@@ -82,14 +82,15 @@ def direction_of(number: Plain) -> int:
     return up * WORSE.get(number["name"], 0)
 
 
-def _completed(headline: Plain) -> Plain | None:
+def completed_of(headline: Plain) -> Plain | None:
+    """The number of runs that completed, of a headline; None: it has none."""
     return next((one for one in headline["numbers"] if one["name"] == "completed"), None)
 
 
 def _lead(summary: Plain, verdict: str | None) -> list[str]:
     """How many runs completed, what is normal and what changed; then how the others ended."""
     first, *others = summary["headline"]["clauses"]
-    completed = _completed(summary["headline"]) or {}
+    completed = completed_of(summary["headline"]) or {}
     limits, weeks = completed.get("limits"), completed.get("weeks", ())
     *before, now = [week for week in weeks if week is not None] or [None]
     is_lowest = len(before) + 1 >= FEWEST_WEEKS and now < min(before)
@@ -109,7 +110,7 @@ def _lead(summary: Plain, verdict: str | None) -> list[str]:
 
 def _verdict(summary: Plain) -> str | None:
     numbers = summary["headline"]["numbers"]
-    completed = _completed(summary["headline"])
+    completed = completed_of(summary["headline"])
     compared = summary.get("compared_with")
     if not compared or not completed or not completed["of"]:
         return None

@@ -28,7 +28,13 @@ from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
 from stateanalytics.reporting.entities import named_runs, place_of
 from stateanalytics.reporting.evidence import with_evidence
-from stateanalytics.reporting.first_screen import actions_of, coverage_of, front_of, unassigned
+from stateanalytics.reporting.first_screen import (
+    actions_of,
+    completed_of,
+    coverage_of,
+    front_of,
+    unassigned,
+)
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, clean, iso, plain_rows
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS, choose_sections
@@ -157,12 +163,13 @@ class _Before(NamedTuple):
 def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Before:
     """The numbers of the earlier window, and the cost of its failures where it is shown."""
     before = material.over(earlier)
-    numbers = summarize_headline(before)["numbers"]
+    headline = summarize_headline(before)
+    completed = completed_of(headline)
     # Where no run ended, "nothing was lost" says nothing.
-    n_ended = next(number["of"] for number in numbers if number["name"] == "completed")
-    has_cost = has_failures and n_ended and is_covered(earlier, material)
+    has_ended = completed is not None and completed["of"]
+    has_cost = has_failures and has_ended and is_covered(earlier, material)
     return _Before(
-        numbers,
+        headline["numbers"],
         before.n_unknown,
         lost_in_all(before.failed) if has_cost else None,
         cost_of(before),

@@ -242,36 +242,32 @@ class DeltaArchive:
         """
         from deltalake.exceptions import CommitFailedError
 
-        self._drop_old_notes()
         frames = {shard.frame for run in self._runs() for shard in run.shards}
         is_joined = False
-        for name in (RUNS, NOTES, *(f"{manifests.TABLES}/{frame}" for frame in sorted(frames))):
-            table = self._table(name)
-            if table is not None:
-                try:
+        try:
+            self._drop_old_notes()
+            for name in (RUNS, NOTES, *(f"{manifests.TABLES}/{frame}" for frame in sorted(frames))):
+                table = self._table(name)
+                if table is not None:
                     with _reaching(self.url):
                         is_joined |= table.optimize.compact()["numFilesAdded"] > 0
                         table.vacuum(dry_run=False)  # files that were replaced a week ago
-                except CommitFailedError:
-                    raise _changing(self.url) from None
+        except CommitFailedError:
+            raise _changing(self.url) from None
         return is_joined
 
     def _drop_old_notes(self) -> None:
         """Delete notes that newer ones of the same source and status replace."""
         from deltalake import write_deltalake
-        from deltalake.exceptions import CommitFailedError
 
         table = self._table(NOTES)
         rows = self._rows(NOTES, table=table)
         every = rows.with_columns(is_note=_IS_NOTE).sort("at")
         kept = every.unique(["key", "status", "is_note"], keep="last", maintain_order=True)
         if kept.height < rows.height:
-            try:
-                with _reaching(self.url):
-                    # Only the rows of this version of the table are replaced.
-                    write_deltalake(table, kept.select(rows.columns), mode="overwrite")
-            except CommitFailedError:
-                raise _changing(self.url) from None
+            with _reaching(self.url):
+                # Only the rows of this version of the table are replaced.
+                write_deltalake(table, kept.select(rows.columns), mode="overwrite")
 
     def is_current(self) -> bool:
         """Whether no table has changed since it was copied."""

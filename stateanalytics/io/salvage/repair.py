@@ -129,7 +129,7 @@ def _write(file: File, tree: Tree, connection: sqlite3.Connection) -> list[int]:
     declared = ", ".join(f"{quoted(column.name)} {column.declared}" for column in columns)
     connection.execute(f"CREATE TABLE {table} ({declared})")
     taken = {column.name.lower() for column in columns}
-    # A table with columns of all three names cannot be told the numbers of its rows.
+    # Where columns have all three names, SQLite has none left for the numbers of rows.
     numbers = [name for name in ("rowid", "_rowid_", "oid") if name not in taken][:1]
     names = [*numbers, *(quoted(column.name) for column in columns)]
     lost = []
