@@ -1,17 +1,19 @@
-"""How seconds grow with the size: 10 k, 100 k and 1 M, each with its exponent.
+"""How processor seconds grow: README's lines at 10 k, 100 k, 300 k and 1 M, with exponents.
 
-Those of a report are in the topic report, which makes one of a million once.
+Those of a report are in the topic report, which makes one of a million once; those of SQL, which
+runs in a process of its own, in the topic sql.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import stateanalytics as sa
+from benchmarks.bench_archive import archived_anew, load
 from benchmarks.bench_detectors import judge
 from benchmarks.bench_durations import made
 from benchmarks.bench_states import AS_OF, entities
@@ -22,41 +24,49 @@ if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
 
 N_RUNS, MOST_MB = 3, 8_000
+SHARES = (0.01, 0.1, 0.3, 1.0)
+MOST_EXPONENT, MOST_TIMES_SNAPSHOT = 1.05, 1.5
 Work = Callable[[], object]
 
 
 def run(n_sessions: int = 1_000_000) -> Iterator[Row]:
     """A row for each step that a fleet is sent through."""
-    sizes = (n_sessions // 100, n_sessions // 10, n_sessions)
-    with tempfile.TemporaryDirectory() as folder:
+    sizes = tuple(round(n_sessions * share) for share in SHARES)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         # Each store is written when it is first wanted, and used by all that read one.
-        stores = partial(_store, Path(folder))
-        snaps = cache(lambda n: _read(stores(n)))
+        snaps = cache(lambda n: _read(_store(folder, n)))
 
-        def detected(n: int) -> Work:
-            return _detected(snaps(n))
+        def of_snapshot(step: Callable[[Snapshot], object]) -> Callable[[int], Work]:
+            return lambda n: partial(step, snaps(n))
 
         works: dict[str, Callable[[int], Work]] = {
-            "states and reasons of sessions": _states,
-            "cumulative incidence of spells": _incidence,
-            "read sessions, each with two messages": lambda n: partial(_read, stores(n)),
-            "detectors and their agreement, sessions": detected,
-            "failure clusters, sessions": lambda n: _clustered(snaps(n)),
+            "cumulative incidence, spells": _incidence,
+            "states and reasons, sessions": _states,
+            "`sa.read`, sessions of two messages": lambda n: partial(_read, _store(folder, n)),
+            "`sa.attention`, sessions": of_snapshot(sa.attention),
+            "`sa.audit`, sessions": of_snapshot(sa.audit),
+            "`sa.failures.clusters`, sessions": of_snapshot(sa.failures.clusters),
+            "`sa.detectors.disagreements(detect(snap))`, sessions": of_snapshot(_disagreements),
+            "`sa.thresholds.recommend`, sessions": of_snapshot(sa.thresholds.recommend),
+            "`sa.session` of one of so many": of_snapshot(_one_run),
+            "`snap.archive`, sessions": lambda n: partial(archived_anew, snaps(n), folder / f"{n}"),
+            "`sa.read` of that archive, sessions": lambda n: partial(load, folder / f"{n}"),
         }
         for work, at in works.items():
-            row = grown(work, sizes, at, N_RUNS)
-            yield _with_peak(row, stores(n_sessions)) if at is detected else row
+            yield grown(work, sizes, at, N_RUNS, MOST_EXPONENT)
+        some, many = (_store(folder, n) for n in sizes[2:])
+        peak = peak_mb(partial(judge, many))
+        yield _of_memory("detectors and their agreement", n_sessions, peak, MOST_MB)
+        read_mb, peak = peak_mb(partial(_read, some)), peak_mb(partial(_recommended, some))
+        most_mb = MOST_TIMES_SNAPSHOT * read_mb
+        yield _of_memory("`sa.thresholds.recommend`", sizes[2], peak, most_mb)
 
 
-def _with_peak(row: Row, path: str) -> Row:
-    """The row of the detectors with the memory that they take, which has a goal of its own."""
-    peak = peak_mb(partial(judge, path))
-    return replace(
-        row,
-        goal=f"{row.goal}, ≤ {MOST_MB:,} MB",
-        is_met=row.is_met and peak <= MOST_MB,
-        note=f"{row.note}; peak {peak:,.0f} MB with the snapshot and its reading",
-    )
+def _of_memory(work: str, n: int, peak: float, most_mb: float) -> Row:
+    """A row whose figure is memory: that of reading the store is in it."""
+    goal, note = f"≤ {most_mb:,.0f} MB", f"peak {peak:,.0f} MB with the snapshot and its reading"
+    return Row(f"memory of {work}, {n:,} sessions", 0.0, "", None, goal, peak <= most_mb, note)
 
 
 def _store(folder: Path, n_sessions: int) -> str:
@@ -67,11 +77,13 @@ def _store(folder: Path, n_sessions: int) -> str:
 
 
 def _read(path: str) -> Snapshot:
-    from stateanalytics.snapshot import read
-
-    snap = read(path, progress=False)
+    snap = sa.read(path, progress=False)
     snap.close()
     return snap
+
+
+def _recommended(path: str) -> object:
+    return sa.thresholds.recommend(_read(path))
 
 
 def _states(n: int) -> Work:
@@ -86,13 +98,9 @@ def _incidence(n: int) -> Work:
     return partial(cumulative_incidence, made(n), by="kind")
 
 
-def _detected(snap: Snapshot) -> Work:
-    from stateanalytics.detectors import agreement, detect
-
-    return lambda: agreement(detect(snap))
+def _disagreements(snap: Snapshot) -> object:
+    return sa.detectors.disagreements(sa.detectors.detect(snap)).worst
 
 
-def _clustered(snap: Snapshot) -> Work:
-    from stateanalytics.failures import clusters
-
-    return partial(clusters, snap)
+def _one_run(snap: Snapshot) -> object:
+    return sa.session(snap, snap.entities["entity_id"][snap.entities.height // 2])

@@ -98,10 +98,25 @@ def median_s(work: Callable[[], object], n_runs: int = N_RUNS) -> float:
     return side_by_side(work, lambda: None, n_runs)[0]
 
 
+def cpu_s(work: Callable[[], object], n_runs: int = N_RUNS) -> float:
+    """Median processor seconds of this process for one piece of work, after a warm-up."""
+    spent = []
+    for _ in range(n_runs + 1):
+        gc.collect()
+        begun = time.process_time()
+        work()
+        spent.append(time.process_time() - begun)
+    return statistics.median(spent[1:] or spent)
+
+
 def grown(
-    work: str, sizes: Sequence[int], at: Callable[[int], Callable[[], object]], n_runs: int = N_RUNS
+    work: str,
+    sizes: Sequence[int],
+    at: Callable[[int], Callable[[], object]],
+    n_runs: int = N_RUNS,
+    most: float = MOST_EXPONENT,
 ) -> Row:
-    """How the seconds of a piece of work grow with its size; linear work has an exponent of 1.
+    """How processor seconds grow with the size of the work; linear work has an exponent of 1.
 
     Parameters
     ----------
@@ -112,18 +127,24 @@ def grown(
     at : callable
         From a size to the work; what it prepares is not measured.
     n_runs : int
+    most : float
+        The largest exponent, between any two sizes from the second on, that meets the goal.
     """
-    seconds = [median_s(at(size), n_runs) for size in sizes]
-    exponent = math.log(seconds[-1] / seconds[-2]) / math.log(sizes[-1] / sizes[-2])
-    each = ", ".join(f"{n:,}: {s:.3g} s" for n, s in zip(sizes, seconds, strict=True))
+    seconds = [cpu_s(at(size), n_runs) for size in sizes]
+    steps = [
+        math.log(seconds[i + 1] / seconds[i]) / math.log(sizes[i + 1] / sizes[i])
+        for i in range(len(sizes) - 1)
+    ]
+    each = ", ".join(f"{n:,}: {s:.3g}" for n, s in zip(sizes, seconds, strict=True))
+    exponents = ", ".join(f"{step:.2f}" for step in steps)
     return Row(
-        work=f"{work}, {sizes[-1]:,}",
+        work=f"{work}, {sizes[-1]:,} (CPU)",
         ours_s=seconds[-1],
         peer=f"the same, {sizes[-2]:,}",
         peer_s=seconds[-2],
-        goal=f"exponent ≤ {MOST_EXPONENT:g}",
-        is_met=exponent <= MOST_EXPONENT,
-        note=f"exponent {exponent:.2f}; {each}",
+        goal=f"exponent ≤ {most:g}",
+        is_met=max(steps[1:] or steps) <= most,
+        note=f"exponents {exponents}; CPU s {each}",
         differs="the size",
     )
 
