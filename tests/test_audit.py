@@ -173,6 +173,22 @@ def test_a_history_is_held_against_itself_and_against_the_row():
     )
 
 
+def test_changes_of_entities_with_one_id_are_apart():
+    """Their changes alternate in time; each history alone has no gap."""
+    words = [(None, "running"), ("running", "completed")]
+    changes = [
+        change(before, after, at=ago(hours=2 - place, minutes=minutes), **own)
+        for place, (before, after) in enumerate(words)
+        for minutes, own in ((0, {}), (1, {"entity_type": "invocation"}), (2, {"source": "b"}))
+    ]
+    rows = [session(), session(entity_type="invocation"), session(source="b")]
+    given = facts(rows, transitions=changes)
+    assert not audit(given).filter(code="audit.history_gap").height
+    changes[-1]["previous_status"] = "pending"
+    found = audit(facts(rows, transitions=changes)).filter(code="audit.history_gap")
+    assert found["source"].to_list() == ["b"]
+
+
 def test_ties_of_time_are_broken_by_the_order_of_writing():
     history = [change("running", "completed", seq=2), change(None, "running", seq=1)]
     assert codes(session(), transitions=history) == []

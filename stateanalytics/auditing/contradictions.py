@@ -66,61 +66,53 @@ def changes_against_graphs(judged: pl.DataFrame) -> pl.LazyFrame:
 
 
 def changes_against_history(cases: Cases) -> pl.LazyFrame:
-    """Changes that do not begin where the one before ended; rows that differ from the last one.
-
-    Both need the changes of each entity in order, so they are sorted only here.
-    """
-    ordered = _ordered(cases)
-    # Sorted by entity, one shift is enough for all; one in each group takes ten times as long.
-    grouped = ordered.with_row_index("place").group_by(_KEY).agg("place")
-    gaps = _gaps(ordered, grouped["place"])
-    last = ordered.select("status", "at", has_history=pl.lit(value=True))[
-        grouped["place"].list.last()
-    ]
-    rows = cases.rows[[*_KEY, "raw_status", "updated_at"]]
-    both = (
-        left_join(rows, grouped[list(_KEY)].hstack(last))
-        .lazy()
-        .filter(
-            "has_history",
-            pl.col("raw_status").ne_missing(pl.col("status")),
-            # An incomplete history ends before the row does: a record that was written later, for
-            # example by a kill, rightly has another status.
-            pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
-        )
-    )
-    row = pl.format("its row says {}", word("raw_status"))
-    history = pl.format("its history ended in {}", word("status"))
-    differing = audit_rows(both, "audit.status_differs_from_history", row, history, "at")
-    return pl.concat([gaps, differing])
-
-
-def _gaps(ordered: pl.DataFrame, grouped: pl.Series) -> pl.LazyFrame:
-    """Changes that do not begin where the one before ended; ``grouped`` has places by entity."""
-    places = pl.DataFrame({"place": grouped, "first": grouped.list.first()}).explode("place")
-    changes = ordered[places["place"]]
-    gaps = (
-        changes.lazy()
-        .with_columns(before=pl.col("status").shift(1))
-        .filter(
-            places["place"] != places["first"],
-            pl.col("before").is_not_null(),
-            pl.col("previous_status") != pl.col("before"),
-        )
+    """Changes that do not begin where the one before ended; rows that differ from the last one."""
+    # Both need the changes of each entity in order, so they are sorted only here.
+    changes = _by_entity(cases).lazy().with_columns(before=pl.col("status").shift())
+    gaps = changes.filter(
+        ~pl.col("is_first"),
+        pl.col("before").is_not_null(),
+        pl.col("previous_status") != pl.col("before"),
     )
     change = pl.format("a change from {} to {}", word("previous_status"), word("status"))
     before = pl.format("the change before it ended in {}", word("before"))
-    return audit_rows(gaps, "audit.history_gap", change, before, "at")
+    last = changes.filter(pl.col("is_first").shift(-1, fill_value=True))
+    rows = cases.plan.select(*_KEY, "raw_status", "updated_at")
+    both = rows.join(last.select(*_KEY, "status", "at"), on=_KEY).filter(
+        pl.col("raw_status").ne_missing(pl.col("status")),
+        # An incomplete history ends before the row does: a record that was written later, for
+        # example by a kill, rightly has another status.
+        pl.col("system").is_in(_with_history("whole")) | (pl.col("at") > pl.col("updated_at")),
+    )
+    row = pl.format("its row says {}", word("raw_status"))
+    history = pl.format("its history ended in {}", word("status"))
+    return pl.concat(
+        [
+            audit_rows(gaps, "audit.history_gap", change, before, "at"),
+            audit_rows(both, "audit.status_differs_from_history", row, history, "at"),
+        ]
+    )
 
 
-def _ordered(cases: Cases) -> pl.DataFrame:
-    """Changes of status in the order in which they were accepted."""
+def _by_entity(cases: Cases) -> pl.DataFrame:
+    """Changes of status by entity, as they were accepted; ``is_first`` of each entity."""
     # Only the columns of the checks: the others of a million changes are a gigabyte.
     columns = (*_KEY, "at", "seq", "previous_status", "status")
-    changes = cases.facts.transitions.lazy().select(columns)
     # Changes that are derived from events cannot contradict anything.
-    kept = changes.filter(~pl.col("system").is_in(_with_history("derived")))
-    return kept.sort("at", "seq", nulls_last=False, maintain_order=True).collect()
+    is_own = ~pl.col("system").is_in(_with_history("derived"))
+    changes = cases.facts.transitions.lazy().select(columns).filter(is_own)
+    accepted = changes.sort("at", "seq", nulls_last=False, maintain_order=True)
+    # Equal numbers for equal ids are ten times as fast to sort as the ids.
+    number = pl.col("entity_id").cast(pl.Categorical).to_physical()
+    rows = accepted.with_columns(_number=number).sort("_number", maintain_order=True).collect()
+    others = [name for name in _KEY if name != "entity_id"]
+    is_new, is_another = (
+        pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift()) for name in names)
+        for names in (["_number"], others)
+    )
+    if rows.select((~is_new & is_another).any()).item():
+        rows = rows.sort("_number", *others, maintain_order=True)
+    return rows.with_columns(is_first=is_new | is_another)
 
 
 def _with_history(kind: str) -> list[str]:
