@@ -463,6 +463,21 @@ def cause_of_error(
     )
 
 
+def with_cause(errors: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the ``cause`` of their error, by the columns that `cause_of_error` reads.
+
+    Examples
+    --------
+    >>> errors = {"error_type": [None, None], "error_status": 529, "error_message": None}
+    >>> with_cause(pl.DataFrame(errors))["cause"].to_list()
+    ['provider_internal', 'provider_internal']
+    """
+    # Errors repeat, and twenty patterns for each of them took a third of the time of all turns.
+    key = ["error_type", "error_status", "error_message"]
+    found = errors.lazy().select(key).unique().with_columns(cause=cause_of_error()).collect()
+    return errors.join(found, on=key, how="left", maintain_order="left", nulls_equal=True)
+
+
 def cause_by_tag(tag: str = "error_type", message: str = "error_message") -> pl.Expr:
     """The cause of an error by its tag, refined by its text; null: the tag decides nothing."""
     return refined(_by_tag(pl.col(tag)), pl.col(message))

@@ -392,7 +392,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         pl.col(counts).fill_null(0),
         is_last=pl.col("turn_no") == pl.col("turn_no").max().over(THREAD),
     ).with_columns(has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0))
-    named = known.with_columns(cause=situations.cause_of_error()).with_columns(
+    named = situations.with_cause(known).with_columns(
         situation=situations.first_that_holds(_situation_rules()).replace(
             {"stopped": "interrupted", "reported_failed": "failed"}
         )

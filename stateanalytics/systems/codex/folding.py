@@ -16,7 +16,7 @@ from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
 from stateanalytics.systems.codex.lines import SEARCH
-from stateanalytics.systems.situations import cause_of_error, first_that_holds
+from stateanalytics.systems.situations import first_that_holds, with_cause
 from stateanalytics.systems.threads import THREAD, TURN, call_counts
 
 FILE = ("source", "file")
@@ -417,9 +417,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         | (pl.col("n_tools_good") > 0)
         | pl.col("has_review"),
     )
-    named = known.with_columns(cause=cause_of_error()).with_columns(
-        situation=first_that_holds(_situation_rules())
-    )
+    named = with_cause(known).with_columns(situation=first_that_holds(_situation_rules()))
     situation = pl.col("situation")
     is_open, is_failed = situation.is_in(list(OPEN)), situation == "failed"
     policy = pl.col("approval_policy").fill_null("")
