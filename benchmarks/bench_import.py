@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import resource
 import statistics
 import subprocess
 import sys
 from functools import partial
 
-from benchmarks.measure import N_RUNS, Row, median_s
+from benchmarks.measure import N_RUNS, Row, cpu_s_of_children, median_s
 from tests.samples import SAMPLES
 
 GOAL_S = 0.1
@@ -45,15 +44,10 @@ def run(n_sessions: int = 1_000_000) -> list[Row]:
 
 def _command(work: str, arguments: tuple[str, ...], goal_s: float) -> Row:
     command = [sys.executable, "-m", "stateanalytics", *arguments]
-    before = _cpu_s_of_children()
+    before = cpu_s_of_children()
     seconds = median_s(partial(subprocess.run, command, capture_output=True, check=True))
-    cpu_s = (_cpu_s_of_children() - before) / (N_RUNS + 1)
+    cpu_s = (cpu_s_of_children() - before) / (N_RUNS + 1)
     return Row(work, seconds, "", None, f"≤ {goal_s:g} s", seconds <= goal_s, f"{cpu_s:.2g} CPU s")
-
-
-def _cpu_s_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _seconds(work: str, before: str = "") -> float:

@@ -17,6 +17,8 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import orjson
+
 from benchmarks.measure import Row, peak_mb
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples"
@@ -106,6 +108,11 @@ def new_id(old: str, chance: random.Random) -> str:
     return f"{old[:n_kept]}{chance.getrandbits(48):012x}"
 
 
+def _compact(text: str) -> bytes:
+    """The lines as the clients write them, without blanks between their parts."""
+    return b"".join(orjson.dumps(orjson.loads(line)) + b"\n" for line in text.splitlines())
+
+
 def write_claude_code(root: Path, n_mb: int) -> None:
     """A directory of Claude Code; every tenth session has a subagent."""
     folder = SAMPLES / "claude_code" / "projects"
@@ -115,7 +122,7 @@ def write_claude_code(root: Path, n_mb: int) -> None:
         if number % 10 == 0:
             subagents = root / "projects" / "-repo-shop" / own_id / "subagents"
             subagents.mkdir(parents=True)
-            (subagents / agent.name).write_text(agent.again(own_id, 1, chance), "utf-8")
+            (subagents / agent.name).write_bytes(_compact(agent.again(own_id, 1, chance)))
 
 
 def write_codex(root: Path, n_mb: int) -> None:
@@ -137,7 +144,7 @@ def _write(
         sample = samples[number % len(samples)]
         own_id = new_id(sample.own_id, chance)
         text = sample.again(own_id, int(chance.expovariate(1e-6 / MB_A_FILE)), chance)
-        (folder / sample.name.replace(sample.own_id, own_id)).write_text(text, "utf-8")
+        (folder / sample.name.replace(sample.own_id, own_id)).write_bytes(_compact(text))
         yield number, own_id, chance
 
 
@@ -163,7 +170,7 @@ def run(n_mb: int = 500) -> list[Row]:
     return [_row(title, write, n_mb) for title, write in WRITERS.items()]
 
 
-def _settle(root: Path) -> None:
+def settle(root: Path) -> None:
     """Files of an hour ago: of one that was written to just now, nothing proves that it rests."""
     then = time.time() - 3600
     for path in root.rglob("*.jsonl"):
@@ -174,7 +181,7 @@ def _row(title: str, write: Callable[[Path, int], None], n_mb: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         root, told = Path(folder) / "root", Path(folder) / "again"
         write(root, n_mb)
-        _settle(root)
+        settle(root)
         begun, begun_cpu = time.perf_counter(), sum(os.times()[2:4])
         peak = peak_mb(partial(whole_report, str(root), told))
         seconds, cpu_s = time.perf_counter() - begun, sum(os.times()[2:4]) - begun_cpu

@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import resource
 import statistics
+import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,6 +108,27 @@ def cpu_s(work: Callable[[], object], n_runs: int = N_RUNS) -> float:
         work()
         spent.append(time.process_time() - begun)
     return statistics.median(spent[1:] or spent)
+
+
+def cpu_s_of_children() -> float:
+    """Processor seconds of all processes that this one has started and waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def cpu_s_of_commands(
+    *commands: Sequence[str], n_runs: int = N_RUNS, environment: Mapping[str, str] | None = None
+) -> list[float]:
+    """Median processor seconds of each command, in turn after a warm-up each (A B A B …)."""
+    rounds = []
+    for _ in range(n_runs + 1):
+        spent = []
+        for command in commands:
+            before = cpu_s_of_children()
+            subprocess.run(command, capture_output=True, check=True, env=environment)
+            spent.append(cpu_s_of_children() - before)
+        rounds.append(spent)
+    return [statistics.median(times) for times in zip(*rounds[1:], strict=True)]
 
 
 def grown(

@@ -109,28 +109,28 @@ def _damage(path: Path, number: int) -> None:
 
 
 @contextmanager
-def executor_of(kind: str) -> Iterator[dict[str, Any]]:
-    """Two processes of our own, of Dask or of Ray, as `collect` takes them."""
+def executor_of(kind: str, n_jobs: int = N_JOBS) -> Iterator[dict[str, Any]]:
+    """Processes of our own, of Dask or of Ray, as `collect` takes them."""
     if kind == "dask":
         from dask.distributed import Client
 
-        with Client(n_workers=N_JOBS, threads_per_worker=1, dashboard_address=None) as client:
+        with Client(n_workers=n_jobs, threads_per_worker=1, dashboard_address=None) as client:
             yield {"executor": client.get_executor()}
     elif kind == "ray":
         import ray
         from ray.util.multiprocessing import Pool
 
-        ray.init(num_cpus=N_JOBS, include_dashboard=False, log_to_driver=False)
-        with Pool(N_JOBS) as pool:
+        ray.init(num_cpus=n_jobs, include_dashboard=False, log_to_driver=False)
+        with Pool(n_jobs) as pool:
             yield {"executor": pool}
         ray.shutdown()
     else:
-        yield {"jobs": N_JOBS}
+        yield {"jobs": n_jobs}
 
 
-def main(kind: str, hosts: str, history: str) -> None:
+def main(kind: str, hosts: str, history: str, n_jobs: str = f"{N_JOBS}") -> None:
     """Collect a folder of hosts, and count what became of them."""
-    with executor_of(kind) as asked:
+    with executor_of(kind, int(n_jobs)) as asked:
         rows = sa.collect([f"{hosts}/*/{pattern}" for pattern in PATTERNS], history, **asked)
     print(json.dumps(dict(rows["status"].value_counts().iter_rows())))
 
