@@ -9,8 +9,8 @@ import stateanalytics as sa
 from stateanalytics.charts import chart_weeks
 from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import Window
+from stateanalytics.core.words import in_one_line
 from stateanalytics.errors import ArgumentError
-from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.story import _changed
 from tests.frames import ago, facts, frame
 from tests.test_compare import ended

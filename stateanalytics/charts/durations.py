@@ -12,7 +12,6 @@ from stateanalytics.charts import interactive, style
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long, say
 from stateanalytics.errors import ColumnTypeError, check_columns
-from stateanalytics.survival.run_spells import count_spells
 
 if TYPE_CHECKING:
     import altair as alt
@@ -94,9 +93,13 @@ def chart_durations(
     """
     import altair as alt
 
-    counted = count_spells(steps) if "duration_s" in getattr(steps, "columns", ()) else steps
+    if "duration_s" in getattr(steps, "columns", ()):
+        # What is counted already, as in the process that draws a page, needs no rules of states.
+        from stateanalytics.survival.run_spells import count_spells
+
+        steps = count_spells(steps)
     drawn, tips = interactive.with_tooltips(
-        _drawable(counted), ended="ending_name", runs="n", at_least="low_s",
+        _drawable(steps), ended="ending_name", runs="n", at_least="low_s",
         below="high_s", cut_off="n_cut_off",
     )  # fmt: skip
     chosen = interactive.click_selection("chosen_durations", "ending", "low_s", "high_s")

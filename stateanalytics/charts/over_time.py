@@ -9,9 +9,8 @@ import polars as pl
 from stateanalytics.charts import interactive, style
 from stateanalytics.charts.durations import ENDINGS
 from stateanalytics.core.text import visible
-from stateanalytics.core.words import say
+from stateanalytics.core.words import in_one_line, say
 from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.queries import in_one_line
 
 if TYPE_CHECKING:
     import altair as alt

@@ -370,6 +370,14 @@ def per_hundred(number: float | None) -> str:
     return f"{number:.2g}"
 
 
+def in_one_line(rows: pl.DataFrame) -> list[str]:
+    """Each of some `changes` in a few words: ``model claude-opus (tester, since 2026-04-27)``."""
+    what = pl.concat_str("what", "to", separator=" ", ignore_nulls=True)
+    day = pl.lit("since ") + pl.col("changed_at").dt.strftime("%Y-%m-%d")
+    place = pl.concat_str("where", day, separator=", ", ignore_nulls=True)
+    return rows.select(pl.format("{} ({})", what, place)).to_series().to_list()
+
+
 WRITTEN_AS: Mapping[str, Callable[[Any], str]] = {
     "number": number,
     "share": share,

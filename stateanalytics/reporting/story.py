@@ -8,12 +8,11 @@ from math import fsum
 import polars as pl
 
 from stateanalytics.core.windows import Window, day_of, zone_of
-from stateanalytics.core.words import points, say, shorten_template
+from stateanalytics.core.words import in_one_line, points, say, shorten_template
 from stateanalytics.failures.explained import REST, explain
 from stateanalytics.failures.failure_rows import ended_runs
 from stateanalytics.failures.fault_table import titles_of_faults
 from stateanalytics.failures.run_costs import count_costs
-from stateanalytics.queries import in_one_line
 from stateanalytics.reporting.changes import explained_windows
 from stateanalytics.reporting.first_screen import direction_of
 from stateanalytics.reporting.material import Material, Plain, plain_rows

@@ -8,8 +8,7 @@ import polars as pl
 
 from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import TICK, day_of, instant, iso_week
-from stateanalytics.core.words import capitalised, say
-from stateanalytics.queries import in_one_line
+from stateanalytics.core.words import capitalised, in_one_line, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import is_counted
