@@ -205,6 +205,7 @@ class Spending:
         self.budget = budget
         self._grown_bytes = self._n_rows = 0
         self._began_s, self._began_bytes = time.process_time(), _memory_bytes()
+        self._look_s, self._more_bytes = 0.0, 0
 
     def draw(self, *, grown_bytes: int = 0, n_rows: int = 0, processor_s: float = 0.0) -> None:
         """Add to what was spent, and check processor time and memory.
@@ -224,13 +225,12 @@ class Spending:
         self._grown_bytes += grown_bytes
         self._n_rows += n_rows
         self._began_s -= processor_s
-        spent = {
-            "grown_bytes": self._grown_bytes,
-            "n_rows": self._n_rows,
-            "processor_s": time.process_time() - self._began_s,
-            "memory_bytes": _memory_bytes() - self._began_bytes,
-        }
-        for name, value in spent.items():
+        now_s = time.process_time()
+        if now_s >= self._look_s:
+            # A look takes as long as reading a small file, and memory grows only so fast.
+            self._look_s, self._more_bytes = now_s + 0.001, _memory_bytes() - self._began_bytes
+        spent = (self._grown_bytes, self._n_rows, now_s - self._began_s, self._more_bytes)
+        for name, value in zip(_WORDS, spent, strict=True):
             most = getattr(self.budget, name)
             if most is not None and value > most:
                 raise BudgetSpentError(

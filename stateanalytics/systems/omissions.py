@@ -118,9 +118,10 @@ def findings_of_files(
             opened = files.opens(path)
         opened = [*(opened or ())]
         kinds = kinds_of_files(path, opened, files.skips)
-        unread = _unread_files(path, opened, (*files.skips, *files.ignored))
+        # Mostly nothing is unread: then there is no second walk.
+        unread = _unread_files(path, opened, (*files.skips, *files.ignored)) if kinds else ()
         n_bytes = sum(_size(file) for file in unread if file.endswith(_RECORDS))
-        n_read = sum(map(_size, {os.fspath(file) for file in opened}))
+        n_read = sum(map(_size, {os.fspath(file) for file in opened})) if n_bytes else 0
         if n_bytes > n_read:
             mostly_unread = noted(
                 label, system.name, MOSTLY_UNREAD, n_bytes, n_read, system.title, example=str(path)

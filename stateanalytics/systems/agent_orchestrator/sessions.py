@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import orjson
@@ -114,6 +115,7 @@ ENRICHED = tuple(
     if row.key.startswith(_INSIDE)
 )
 """Keys of the details of a pull request, which are JSON inside of JSON."""
+_ENRICHED_KEYS = [row.key for row in ENRICHED]
 OWN_KEYS = tuple(row for row in _STORED if row.kind != "silent" and "." not in row.key)
 KEYS = tuple(row.key for row in OWN_KEYS)
 """The stored keys that become columns, under their own names."""
@@ -127,15 +129,15 @@ class NoRecordError(ValueError):
     """Raised where a text is no session record."""
 
 
-_FILE = {
+_FILE_COLUMNS = {
     **dict.fromkeys(("path", "session_id", "layout", "directory", "directory_project"), pl.String),
     "is_migrated_original": pl.Boolean,
     "archived_at": pl.String,
     "problem": pl.String,
     "size_bytes": pl.Int64,
     "modified_s": pl.Float64,
+    **dict.fromkeys(("other_keys", *KEYS), pl.String),
 }
-_FILE_COLUMNS = _FILE | dict.fromkeys(("other_keys", *KEYS), pl.String)
 
 
 def read_records(files: Iterable[places.File], faults: places.Faults) -> pl.DataFrame:
@@ -155,14 +157,8 @@ def read_records(files: Iterable[places.File], faults: places.Faults) -> pl.Data
         ``modified_at``, ``size_bytes``, ``is_migrated_original``, ``is_readable``,
         ``problem``, ``other_keys``, ``sessionId``, and `KEYS` as texts.
     """
-    rows = [_read(file, faults) for file in files]
-    stored = set().union(*rows)
-    # Most keys are in no record of a tree.
-    nothing = [None] * len(rows)
-    frame = pl.DataFrame(
-        pl.Series(name, [row.get(name) for row in rows] if name in stored else nothing, dtype)
-        for name, dtype in _FILE_COLUMNS.items()
-    )
+    columns = _turned([_read(file, faults) for file in files], len(_FILE_COLUMNS))
+    frame = pl.DataFrame(map(pl.Series, _FILE_COLUMNS, columns, _FILE_COLUMNS.values()))
     # The name has dashes for colons and the point.
     digits = pl.col("archived_at").str.replace_all(r"\D", "")
     whole = digits.str.slice(0, 14).str.to_datetime("%Y%m%d%H%M%S", strict=False, time_unit="us")
@@ -182,8 +178,13 @@ def read_records(files: Iterable[places.File], faults: places.Faults) -> pl.Data
     ).drop("directory_project", "modified_s")
 
 
-def _read(file: places.File, faults: places.Faults) -> dict[str, object]:
-    """One file that should be a session record: its content, and `_FILE`."""
+def _turned(rows: Sequence[Sequence[object]], width: int) -> list[Sequence[object]]:
+    """Columns of rows; of no row empty ones."""
+    return list(zip(*rows, strict=True)) or [()] * width
+
+
+def _read(file: places.File, faults: places.Faults) -> tuple[object, ...]:
+    """One file that should be a session record, as a row of `_FILE_COLUMNS`."""
     is_archive = file.kind in (places.Kind.ARCHIVE, places.Kind.JSON_ARCHIVE)
     name = file.name
     archive = places.ARCHIVE_NAME.match(name) if is_archive else None
@@ -202,21 +203,13 @@ def _read(file: places.File, faults: places.Faults) -> dict[str, object]:
         except NoRecordError as error:
             more = {"example": shown(content.text), "session_id": session_id}
             problem = faults.note("record.unreadable", file.path, error, **more)
-    others = [key for key in record if key not in _KNOWN][:_MOST_KEYS_NAMED]
-    return {
-        **record,
-        "path": faults.below(file.path),
-        "session_id": session_id,
-        "layout": file.kind.value,
-        "directory": file.directory,
-        "directory_project": places.project_of(file.directory),
-        "is_migrated_original": file.is_migrated,
-        "archived_at": archive["at"] if archive else None,
-        "problem": problem,
-        "size_bytes": content.size_bytes,
-        "modified_s": content.modified_s,
-        "other_keys": ",".join(others) or None,
-    }
+    others = () if record.keys() <= _KNOWN else [key for key in record if key not in _KNOWN]
+    directory, at = file.directory, archive["at"] if archive else None
+    place = (faults.below(file.path), session_id, file.kind.value, directory)
+    origin = (places.project_of(directory), file.is_migrated, at)
+    known = (problem, content.size_bytes, content.modified_s)
+    named = ",".join(others[:_MOST_KEYS_NAMED]) or None
+    return (*place, *origin, *known, named, *map(record.get, KEYS))
 
 
 def json_record(text: str) -> Record:
@@ -248,7 +241,11 @@ def json_record(text: str) -> Record:
         raise NoRecordError(f"it is no JSON ({str(error)[:80]})") from error
     if not isinstance(value, dict):
         raise NoRecordError(f"it is a JSON {type(value).__name__}, and no object")
-    record = {key: text_of(item) for key, item in value.items() if item is not None}
+    record = {
+        key: item if isinstance(item, str) else text_of(item)
+        for key, item in value.items()
+        if item is not None
+    }
     if isinstance(auto_detect := value.get("prAutoDetect"), bool):
         record["prAutoDetect"] = "on" if auto_detect else "off"
     return record
@@ -315,7 +312,10 @@ class Field(NamedTuple):
 
 
 _FIELDS = package_table(__package__, "payload.csv", Field)
-_AXES = ("session", "pr", "runtime")
+_AXES = {
+    axis: [field.key for field in _FIELDS if field.axis == axis]
+    for axis in ("session", "pr", "runtime")
+}
 _COLUMNS = tuple(field.column for field in _FIELDS)
 LIFECYCLE_COLUMNS: dict[str, pl.DataType] = {
     name: schema.MOMENT if name.endswith("_at") else pl.String() for name in _COLUMNS
@@ -381,87 +381,84 @@ def read_payloads(records: pl.DataFrame) -> pl.DataFrame:
         )
     )
     texts = keyed.select(pl.coalesce(first, second)).to_series()
-    rows = list(zip(*map(_read_payload, texts), strict=True)) or [()] * len(_PAYLOAD)
-    return keyed.with_columns(
-        pl.Series(name, values, dtype)
-        for (name, dtype), values in zip(_PAYLOAD.items(), rows, strict=True)
-    )
+    rows = [_read_payload(text) for text in texts]
+    problems, is_synthesized, *stored = _turned(rows, 2 + len(_FIELDS))
+    reasons: list[Any] = [*problems]
+    read = [_read_field(*pair, reasons) for pair in zip(_FIELDS, stored, strict=True)]
+    has, values = zip(*read, strict=True)
+    columns = (reasons, is_synthesized, *has, *values)
+    return keyed.with_columns(map(pl.Series, _PAYLOAD, columns, _PAYLOAD.values()))
 
 
 def _read_payload(text: str | None) -> tuple[object, ...]:
-    """One payload as a row of `_PAYLOAD`."""
-    if text is None:
-        return (None, True, *([False] * len(_FIELDS)), *([None] * len(_FIELDS)))
-    axes, problems = _axes(text)
-    fields = dict(_read_fields(axes or {}, problems))
-    return (
-        problems[0] if problems else None,
-        axes is None,
-        *(name in fields for name in _COLUMNS),
-        *(fields.get(name) for name in _COLUMNS),
-    )
-
-
-def _axes(text: str) -> tuple[dict[str, dict[str, Any]] | None, list[str]]:
-    """The axes of a payload that are objects, and what is wrong with it as a whole."""
+    """What is wrong with a payload as a whole, is it of no use, and each of `_FIELDS` in it."""
+    problem = None if text is None else "it is no object"
     try:
-        payload = orjson.loads(text)
+        payload = orjson.loads(text or "null")
     except ValueError:
-        return None, ["it is no JSON"]
+        payload, problem = None, "it is no JSON"
     if not isinstance(payload, dict):
-        return None, ["it is no object"]
-    problems = []
+        return (problem, True, *[_ABSENT] * len(_FIELDS))
     version = payload.get("version")
-    if isinstance(version, bool) or version != _VERSION:
-        problems.append(f"version is {_shown(version)}, not 2")
-    for name in _AXES:
-        if name in payload and not isinstance(payload[name], dict):
+    is_known = version == _VERSION and not isinstance(version, bool)
+    problems = [] if is_known else [f"version is {_shown(version)}, not 2"]
+    values: list[object] = []
+    for name, keys in _AXES.items():
+        axis = payload.get(name, {})
+        if not isinstance(axis, dict):
             problems.append(f"{name} is no object")
-    return {name: payload[name] for name in _AXES if isinstance(payload.get(name), dict)}, problems
+            axis = {}
+        values += map(axis.get, keys, repeat(_ABSENT))
+    return (problems[0] if problems else None, False, *values)
 
 
-def _read_fields(
-    axes: Mapping[str, dict[str, Any]], problems: list[str]
-) -> Iterator[tuple[str, object]]:
-    """Each field that is there with a usable value; what is wrong goes to ``problems``."""
-    for axis, key, column, kind in _FIELDS:
-        fields = axes.get(axis)
-        if fields is None or key not in fields:
-            continue
-        value = fields[key]
-        is_good, wanted = _CHECKS[kind]
-        if not is_good(value):
-            problems.append(f"{axis}.{key} is {_shown(value)}, not {wanted}")
-            continue
-        if kind == "word" and value not in _WORDS[column]:
-            problems.append(f"{axis}.{key} has the unknown word {value[:40]!r}")
-        elif kind == "handle" and value is not None:
-            value = _handle_text(value)
-        elif kind == "integer" and value is not None:
-            value = int(value) if -_INT64 <= value < _INT64 else None
-        yield column, value
+def _read_field(
+    field: Field, stored: Sequence[Any], reasons: list[str | None]
+) -> tuple[list[bool], Sequence[Any]]:
+    """Where a field has a usable value, and the values; what is first wrong is its reason."""
+    place, kind = f"{field.axis}.{field.key}", field.kind
+    usual, is_good, wanted = _CHECKS[kind]
+    has, kept = [True] * len(stored), stored
+    if not usual.issuperset(map(type, stored)):
+        kept = [*stored]
+        for row, value in enumerate(stored):
+            if type(value) not in usual and not is_good(value):
+                has[row], kept[row] = False, None
+                if value is not _ABSENT:
+                    reasons[row] = reasons[row] or f"{place} is {_shown(value)}, not {wanted}"
+    if kind == "word" and (odd := {*kept} - {*_WORDS[field.column], None}):
+        for row, value in enumerate(kept):
+            if value in odd:
+                reasons[row] = reasons[row] or f"{place} has the unknown word {value[:40]!r}"
+    elif kind == "handle":
+        kept = [None if value is None else _handle_text(value) for value in kept]
+    elif kind == "integer":
+        kept = [
+            None if value is None or not -_INT64 <= value < _INT64 else int(value) for value in kept
+        ]
+    return has, kept
 
 
-def _is_integer_or_null(value: object) -> bool:
+def _is_whole(value: object) -> bool:
     # JavaScript has one type of numbers: 42.0 is a whole one.
-    is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    return value is None or (is_whole and not isinstance(value, bool))
+    return isinstance(value, float) and value.is_integer()
 
 
-def _is_handle_or_null(value: object) -> bool:
-    return value is None or (
-        isinstance(value, dict)
-        and all(isinstance(value.get(key), str) for key in ("id", "runtimeName"))
+def _is_handle(value: object) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), str) for key in ("id", "runtimeName")
     )
 
 
-_CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
-    "word": (lambda value: isinstance(value, str), "a word"),
-    "text": (lambda value: isinstance(value, str), "a text"),
-    "text or null": (lambda value: value is None or isinstance(value, str), "a text"),
-    "integer": (_is_integer_or_null, "a whole number"),
-    "handle": (_is_handle_or_null, "an object with a text id and runtimeName"),
+_ABSENT = object()
+_CHECKS: dict[str, tuple[set[type], Callable[[object], bool], str]] = {
+    "word": ({str}, lambda _: False, "a word"),
+    "text": ({str}, lambda _: False, "a text"),
+    "text or null": ({str, type(None)}, lambda _: False, "a text"),
+    "integer": ({int, type(None)}, _is_whole, "a whole number"),
+    "handle": ({type(None)}, _is_handle, "an object with a text id and runtimeName"),
 }
+"""Kind of a field to types that are always good, a test of the others, and what is wanted."""
 
 
 def _shown(value: object) -> str:
@@ -705,11 +702,10 @@ def read_sessions(records: pl.DataFrame) -> pl.DataFrame:
         what follows from all (traps, mapping) by `meaning`.
     """
     with_reports = read_reports(interpret(records))
-    is_made_up, created = pl.col("is_synthesized"), stored_moment("createdAt")
-    sessions = with_reports.with_columns(
+    is_made_up, created = pl.col("is_synthesized"), pl.col("created_at")
+    sessions = with_reports.with_columns(**_columns_of(OWN_KEYS)).with_columns(
         generation=_generation(),
         stored_status=filled("stored_status"),
-        **_columns_of(OWN_KEYS),
         # What a payload lacks is filled with the time of creation, which is no observation.
         **{
             name: pl.when(
@@ -779,17 +775,20 @@ def read_enrichment(texts: pl.Series) -> pl.DataFrame:
     >>> read_enrichment(texts).select("title", "additions").rows()
     [('Fix it', '3'), (None, None)]
     """
-    rows = [_enrichment(text) for text in texts]
-    return pl.DataFrame(rows, schema=[(row.key, pl.String) for row in ENRICHED], orient="row")
+    columns = _turned([_enrichment(text) for text in texts], len(ENRICHED))
+    return pl.DataFrame(map(pl.Series, _ENRICHED_KEYS, columns, repeat(pl.String)))
 
 
-def _enrichment(text: str | None) -> tuple[str | None, ...]:
+def _enrichment(text: str | None) -> list[str | None]:
     try:
         details = orjson.loads(text or "null")
     except ValueError:
         details = None
     keys = details if isinstance(details, dict) else {}
-    return tuple(text_of(keys.get(row.key)) for row in ENRICHED)
+    values = map(keys.get, _ENRICHED_KEYS)
+    return [
+        value if value is None or isinstance(value, str) else text_of(value) for value in values
+    ]
 
 
 def shaped(sessions: pl.DataFrame, label: str) -> pl.DataFrame:
