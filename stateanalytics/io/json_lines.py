@@ -261,12 +261,12 @@ def _converting(raw: BinaryIO) -> Callable[[int], bytes]:
     return read
 
 
-def in_pieces(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
-    """Groups of chunks that are parsed at once, of about `CHUNK_BYTES` in all."""
+def in_pieces(chunks: Iterable[Chunk], n_chunks: int = 2) -> Iterator[list[Chunk]]:
+    """Groups of chunks that are parsed at once, of about ``n_chunks * CHUNK_BYTES`` in all."""
     piece: list[Chunk] = []
     n_bytes = 0
     for chunk in chunks:
-        if piece and n_bytes + chunk.n_bytes > CHUNK_BYTES:
+        if piece and n_bytes + chunk.n_bytes > n_chunks * CHUNK_BYTES:
             yield piece
             piece, n_bytes = [], 0
         piece.append(chunk)
@@ -411,11 +411,11 @@ class Parser:
         # TRY alone does not stop the errors of JSON inside lists.
         sound = ", CASE WHEN json_valid(text) THEN text END AS sound" if sql else ""
         query = (
-            f"SELECT row, v IS NOT NULL AND starts_with(ltrim(text), '{{') AS is_object, "
-            f"{', '.join(columns)} FROM (SELECT row, text, "
-            f"TRY(json_transform(text, '{structure}')) AS v{sound} FROM texts)"
+            f"SELECT row, v IS NOT NULL AND is_braced AS is_object, {', '.join(columns)} FROM "
+            f"(SELECT *, TRY(json_transform(text, '{structure}')) AS v{sound} FROM texts)"
         )
-        pair = texts.select("row", "text")
+        is_braced = pl.col("text").str.strip_chars_start(" ").str.starts_with("{")
+        pair = texts.select("row", "text", is_braced=is_braced)
         n_threads = min(os.cpu_count() or 1, _MOST_THREADS)
         n_rows = max(_FEWEST, min(BATCH, -(-texts.height // n_threads)))
         parts = list(pair.iter_slices(n_rows)) if texts.height else [pair]
@@ -490,8 +490,7 @@ def objects_of(
         whole = pl.col("text").map_elements(lambda text: without_halves(text)[0], pl.String)
         texts = texts.with_columns(whole)
     read = parser.read(texts, fields)
-    place = texts.select("row", "line_no", "is_finished", file="source")
-    rows = place.join(read, on="row", how="left", maintain_order="left")
+    rows = texts.select("line_no", "is_finished", file="source").hstack(read)
     unfinished = pl.when(~pl.col("is_finished")).then(pl.lit("line.unfinished"))
     not_text = pl.when("is_too_long").then(pl.lit("record.too_long"))
     bad = (

@@ -111,13 +111,15 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     raw = pl.coalesce(text.str.extract(_COMMAND), listed.str.extract(_SCRIPT), words)
     escaped = {r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
     command = raw.str.replace_many(list(escaped), list(escaped.values()))
-    found = pl.DataFrame({"text": texts, "input_digest": digest(texts)}).with_columns(
-        command=command
-    )
-    name = pl.col("command")
-    path = pl.coalesce(text.str.extract(_PATCHED), text.str.extract(_PATH))
-    target = pl.coalesce(name.str.extract(_FIRST), path, text.str.extract(_HOST))
-    patch = pl.when(text.str.contains(_PATCH)).then(text.str.replace_all("\\n", "\n", literal=True))
+    # Kernels also look at what lies below a null.
+    columns = {"text": texts.fill_null(""), "input_digest": digest(texts)}
+    name, first = pl.col("command"), pl.col("first")
+    found = pl.DataFrame(columns).with_columns(command=command)
+    found = found.with_columns(first=name.str.extract(_FIRST))
+    other = pl.when(first.is_null()).then(text).otherwise(pl.lit(""))
+    target = pl.coalesce(first, *(other.str.extract(place) for place in (_PATCHED, _PATH, _HOST)))
+    patch = pl.when(text.str.contains(_PATCH)).then(text).otherwise(pl.lit(""))
+    patch = patch.str.replace_all("\\n", "\n", literal=True)
     edits = found.select(
         pl.coalesce(text.str.extract(pattern), _lines_in(patch, _PATCH_LINES[name])).alias(name)
         for name, pattern in (("replaced_digest", _OLD), ("written_digest", _NEW))
@@ -135,8 +137,8 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
 
 def _is_undo(command: pl.Expr) -> pl.Expr:
     """Whether a command line takes back changes of files or commits."""
-    # Texts that are null cost nothing, and few commands are of git.
-    of_git = pl.when(command.str.contains("git", literal=True)).then(command)
+    # Empty texts cost nothing, and few commands are of git.
+    of_git = pl.when(command.str.contains("git", literal=True)).then(command).otherwise(pl.lit(""))
     words = of_git.str.replace_all(_QUOTED, "${1}''")
     acting = words.str.replace_all(_NO_UNDOING, "")
     is_undo = acting.str.contains(UNDOING) | words.str.contains(f"{_GIT}{_WORKTREE}")
@@ -177,8 +179,9 @@ def results_of(texts: pl.Series) -> pl.DataFrame:
         result: lines.str.contains("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
         for result, patterns in _summaries().items()
     }
-    rows = pl.DataFrame({"text": texts}).select(
-        begin=text.str.slice(0, _MOST_RESULT_CHARS).str.replace_all(_TIMES, ""),
+    begin = text.str.slice(0, _MOST_RESULT_CHARS).str.replace_all(_TIMES, "")
+    rows = pl.DataFrame({"text": texts.fill_null("")}).select(
+        begin=pl.when(texts.is_not_null()).then(begin),
         # Where several suites ran, one that failed is enough.
         test_result=first_that_holds({name: results[name] for name in ("failed", "passed")}),
     )
@@ -222,9 +225,9 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
     if not excused:
         return is_found
     # What went well after it excuses it; what went well before does not.
-    in_doubt = pl.when(is_found).then(own)
+    in_doubt = pl.when(is_found).then(own).otherwise(pl.lit(""))
     is_excused = in_doubt.str.contains(f"(?is)(?:{found}).*?(?:{excused})")
-    return is_found & ~is_excused.fill_null(value=False)
+    return is_found & ~is_excused
 
 
 @cache
@@ -245,7 +248,8 @@ def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
         By kind, the rows in which it is looked for.
     """
     return pl.coalesce(
-        pl.when(phrase_in(pl.when(asked).then(text), kind)).then(pl.lit(kind))
+        # Kernels also look at what lies below a null, which an empty text has not.
+        pl.when(phrase_in(pl.when(asked).then(text).otherwise(pl.lit("")), kind)).then(pl.lit(kind))
         for kind, asked in is_asked.items()
     )
 

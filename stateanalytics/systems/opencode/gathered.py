@@ -131,6 +131,7 @@ PAYLOADS: Mapping[str, pl.Schema] = {
     for family, names in _PAYLOAD_FIELDS.items()
 }
 """The columns of each payload; ``row`` is that of the event."""
+NO_PAYLOADS = {family: pl.DataFrame(schema=shape) for family, shape in PAYLOADS.items()}
 
 
 @dataclass(frozen=True)
@@ -145,13 +146,12 @@ class Log:
         `PAYLOADS`, by family.
     """
 
-    events: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=EVENTS))
+    events: pl.DataFrame = field(default_factory=pl.DataFrame(schema=EVENTS).clone)
     payloads: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     def payload(self, family: str) -> pl.DataFrame:
         """The payloads of one family; empty if there are none."""
-        frame = self.payloads.get(family)
-        return pl.DataFrame(schema=PAYLOADS[family]) if frame is None else frame
+        return self.payloads.get(family, NO_PAYLOADS[family])
 
 
 def pooled_logs(logs: Sequence[Log]) -> Log:
@@ -161,9 +161,7 @@ def pooled_logs(logs: Sequence[Log]) -> Log:
     starts = accumulate((log.events.height for log in logs), initial=0)
     numbered = [(log, pl.col("row") + start) for log, start in zip(logs, starts, strict=False)]
     return Log(
-        pl.concat(
-            [pl.DataFrame(schema=EVENTS), *(log.events.with_columns(row) for log, row in numbered)]
-        ),
+        pl.concat([Log().events, *(log.events.with_columns(row) for log, row in numbered)]),
         {
             family: pl.concat([log.payload(family).with_columns(row) for log, row in numbered])
             for family in PAYLOADS
@@ -363,10 +361,10 @@ class Gathered:
     """
 
     log: Log = field(default_factory=Log)
-    messages: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MESSAGES))
-    parts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PARTS))
-    projections: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=MESSAGES))
-    session_rows: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=SESSION_ROWS))
+    messages: pl.DataFrame = field(default_factory=pl.DataFrame(schema=MESSAGES).clone)
+    parts: pl.DataFrame = field(default_factory=pl.DataFrame(schema=PARTS).clone)
+    projections: pl.DataFrame = field(default_factory=pl.DataFrame(schema=MESSAGES).clone)
+    session_rows: pl.DataFrame = field(default_factory=pl.DataFrame(schema=SESSION_ROWS).clone)
     waiting: pl.DataFrame | None = None
     broken: pl.DataFrame = field(default_factory=schema.FINDINGS.empty)
 

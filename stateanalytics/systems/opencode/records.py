@@ -24,11 +24,11 @@ from stateanalytics.systems.opencode.gathered import (
     ENVELOPE,
     ERA_A_PREFIX,
     EVENTS,
-    FAMILIES,
     FIELDS,
     FINISH,
     MESSAGE,
     MESSAGES,
+    NO_PAYLOADS,
     ORIGINS,
     PART,
     PARTS,
@@ -42,6 +42,7 @@ from stateanalytics.systems.opencode.gathered import (
     Log,
     family_of,
     kind_of,
+    pooled_logs,
     session_rows_of,
     together,
     without,
@@ -72,20 +73,12 @@ _CALL_OUTPUT = {
     "said": f"left(json_extract_string(sound, '$.text'), {_MOST_SAID_CHARS})",
 }
 
-
-def _of_event(place: str) -> dict[str, str]:
-    """What is read of an event besides its fields, by where its data lie."""
-    return {
-        "asked": f"json_extract_string(sound, '{place}.input')",
-        "given": f"json_extract_string(sound, '{place}.content')",
-        "said": f"left(json_extract_string(sound, '{place}.text'), {_MOST_SAID_CHARS})",
-    }
-
-
 _KEYS = ("part_id", "message_id", "session_id", "role", "created_ms")
 """Fields of which the column of a table counts before that of its JSON."""
 _VERSION = r"\.\d+$"
 _LENGTHS = {"n_chars": "text"}
+_TEXTS = {"text": ("said",), "tool": ("asked", "given")}
+"""By family the texts of events that are classified and not kept."""
 _CYCLE_MS = 2**36
 _USUAL_MS = 1_780_000_000_000
 """A moment near which ids are dated when nothing else is known: May 2026."""
@@ -146,15 +139,18 @@ def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, pl.DataF
 
 def _with_texts(rows: pl.DataFrame, is_call: pl.Expr) -> pl.DataFrame:
     """Add what calls were about and gave back, and ``says``: which phrases a text has."""
-    texts = rows.select(
-        *(pl.when(is_call).then(pl.col(name).cast(pl.String)) for name in ("asked", "given"))
-    )
-    # Who said it is in its message.
-    every = pl.lit(value=True)
-    said = pl.col("said").cast(pl.String)
-    says = phrase_of(said, gives_up=every, corrects=every, asks=every)
-    found = [*inputs_of(texts["asked"]), *results_of(texts["given"])]
-    return rows.with_columns(says=says).hstack(found)
+    if "said" in rows.columns:
+        # Who said it is in its message.
+        every = pl.lit(value=True)
+        said = pl.col("said").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
+        rows = rows.with_columns(says=phrase_of(said, gives_up=every, corrects=every, asks=every))
+    if "asked" in rows.columns:
+        asked, given = (
+            rows.select(pl.when(is_call).then(pl.col(name).cast(pl.String))).to_series()
+            for name in ("asked", "given")
+        )
+        rows = rows.hstack([*inputs_of(asked), *results_of(given)])
+    return rows
 
 
 def with_writing(read: pl.DataFrame, near: str) -> pl.DataFrame:
@@ -195,6 +191,8 @@ def _broken(
     code: str, rows: pl.DataFrame, example: pl.Expr = _FIRST_LINE, **more: Any
 ) -> pl.DataFrame:
     """One loss per source for some rows, as `schema.FINDINGS`."""
+    if rows.is_empty():
+        return schema.FINDINGS.empty()
     by_source = rows.group_by("source").agg(n_rows=pl.len(), example=example).sort("source")
     own = {"package": __package__, "example": pl.col("example"), **more}
     return noted_rows(by_source, NAME, code, **own)
@@ -244,19 +242,7 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
         `gathered.ORIGINS`.
     parser : Parser
     """
-    payload = {
-        name: (tuple(f"data.{path}" for path in paths), kind)
-        for name, (paths, kind) in FIELDS.items()
-    }
-    read = with_fields(
-        texts,
-        parser,
-        {**ENVELOPE, **payload},
-        lengths={"n_chars": "data.text"},
-        sql=_of_event("$.data"),
-        is_hashed=True,
-    )
-    read = read.with_columns(session_id=pl.coalesce("session_id", "data_session_id"))
+    read = texts.hstack(parser.read(texts, ENVELOPE, is_hashed=True).drop("row"))
     is_event = (
         pl.col("is_object")
         & pl.col("raw_type").is_not_null()
@@ -265,12 +251,12 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
         # This type closes an exported log and repeats the last number of the session.
         & (pl.col("raw_type") != "log.synced")
     ).fill_null(value=False)
-    events = read.filter(is_event)
-    rest = texts.join(read.filter(~is_event).select("row", "is_object"), on="row", how="inner")
+    events, rest = read.filter(is_event).drop("row"), read.filter(~is_event)
+    others, broken = (rest.filter(rule) for rule in (pl.col("is_object"), ~pl.col("is_object")))
     return Decoded(
-        _log_of(numbered(events.drop("row"))),
-        rest.filter("is_object").drop("is_object"),
-        rest.filter(~pl.col("is_object")).drop("is_object"),
+        _log_of(numbered(events), parser, "data."),
+        others.select(texts.columns),
+        broken.select(texts.columns),
     )
 
 
@@ -288,35 +274,40 @@ def events_of_rows(
         A moment near which events without a moment are dated by their id.
     """
     logs, not_objects = [], []
-    for part in numbered(rows).iter_slices(_BATCH_ROWS):
-        texts = part.select("row", text="data").filter(pl.col("text").is_not_null())
-        read = parser.read(texts, FIELDS, lengths=_LENGTHS, sql=_of_event("$"), is_hashed=True)
-        known = part.with_columns(
-            has_text=pl.col("data").is_not_null(), origin=pl.lit("database")
-        ).drop("data")
-        joined = known.join(read, on="row", how="left", maintain_order="left")
+    for part in numbered(rows.rename({"data": "text"})).iter_slices(_BATCH_ROWS):
+        read = parser.read(part, {"timestamp_ms": FIELDS["timestamp_ms"]}, is_hashed=True)
+        has_text = part["text"].is_not_null()
+        joined = part.hstack(read.drop("row")).with_columns(
+            has_text=has_text, origin=pl.lit("database"), digest=pl.when(has_text).then("digest")
+        )
         columns = ("source", "event_id", "has_text", "is_object")
         not_objects.append(joined.filter(~pl.col("is_object")).select(columns))
-        logs.append(_log_of(joined, reference_ms=reference_ms))
+        logs.append(_log_of(joined, parser, reference_ms=reference_ms))
     if not logs:
         return Log(), schema.FINDINGS.empty()
-    log = Log(
-        pl.concat([log.events for log in logs]),
-        {family: pl.concat([log.payload(family) for log in logs]) for family in PAYLOADS},
+    return pooled_logs(logs), _broken_cells(pl.concat(not_objects), "event", "event_id")
+
+
+def _log_of(
+    read: pl.DataFrame, parser: Parser, place: str = "", *, reference_ms: int | None = None
+) -> Log:
+    """Events with separate payloads, from rows with ``row``, ``text`` and the envelope.
+
+    The fields of a payload are in the text at a ``place``; few types have any of them.
+    """
+    types = (
+        read.select("raw_type")
+        .unique()
+        .with_columns(type=pl.col("raw_type").str.replace(_VERSION, ""))
     )
-    return log, _broken_cells(pl.concat(not_objects), "event", "event_id")
-
-
-def _log_of(read: pl.DataFrame, *, reference_ms: int | None = None) -> Log:
-    """Events with separate payloads, from rows that have all fields and ``row``."""
-    typed = read.with_columns(type=pl.col("raw_type").str.replace(_VERSION, ""))
+    types = types.with_columns(
+        kind=kind_of(pl.col("type")), is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX)
+    ).with_columns(family=family_of(pl.col("kind")))
     moments = ("created_ms", "timestamp_ms", "wire_timestamp_ms")
-    dated = typed.with_columns(
-        kind=kind_of(pl.col("type")),
+    dated = left_joined(read, types, on="raw_type").with_columns(
         at_ms=pl.coalesce(
             pl.when(pl.col(name) > 0).then(name) for name in moments if name in read.columns
         ),
-        is_era_a=pl.col("type").str.starts_with(ERA_A_PREFIX),
         origin=pl.col("origin").replace_strict(
             dict(zip(ORIGINS, range(3), strict=True)), return_dtype=pl.UInt8
         ),
@@ -324,15 +315,23 @@ def _log_of(read: pl.DataFrame, *, reference_ms: int | None = None) -> Log:
     if dated["at_ms"].null_count():
         base = pl.lit(reference_ms) if reference_ms else _middle(pl.col("at_ms"))
         dated = dated.with_columns(pl.coalesce("at_ms", moment_of_id("event_id", base)))
-    dated = dated.with_columns(family=family_of(pl.col("kind")), at_ms=json_lines.sound("at_ms"))
-    dated = _with_texts(dated, pl.col("kind").is_in(["tool.called", "tool.success"]))
-    payloads = {
-        family: dated.filter(pl.col("family") == place).select(
-            pl.col(name).cast(dtype) for name, dtype in PAYLOADS[family].items()
-        )
-        for place, family in enumerate(FAMILIES)
-    }
-    return Log(dated.select(pl.col(name).cast(dtype) for name, dtype in EVENTS.items()), payloads)
+    events = dated.with_columns(at_ms=json_lines.sound("at_ms"))
+    payloads = {}
+    for number, (family, shape) in enumerate(PAYLOADS.items()):
+        rows = dated.filter(pl.col("family") == number)
+        if rows.is_empty():
+            payloads[family] = NO_PAYLOADS[family]
+            continue
+        names = [name for name in (*shape, *_TEXTS.get(family, ())) if name in FIELDS]
+        fields = {
+            name: (tuple(f"{place}{path}" for path in FIELDS[name][0]), FIELDS[name][1])
+            for name in names
+        }
+        lengths = {"n_chars": f"{place}text"} if family == "text" else None
+        payload = parser.read(rows, fields, lengths=lengths).with_columns(rows["kind"])
+        is_call = pl.col("kind").is_in(["tool.called", "tool.success"])
+        payloads[family] = conform(_with_texts(payload, is_call), shape)
+    return Log(conform(events, EVENTS), payloads)
 
 
 def moment_of_id(column: str, reference_ms: pl.Expr) -> pl.Expr:
@@ -385,7 +384,7 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
 
     pieces = [
         _of_records(json_lines.records_of(piece), parser)
-        for piece in json_lines.in_pieces(chunks())
+        for piece in json_lines.in_pieces(chunks(), n_chunks=4)
     ]
     gathered = together([*pieces, *exports])
     # A file that cannot be read to its end is excluded as a whole.
@@ -426,8 +425,7 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
         ),
         _broken("line.unfinished", cut_off.filter(~finished), message=json_lines.UNFINISHED),
     ]
-    losses = Gathered(broken=pl.concat(broken))
-    return together([*(Gathered(log=log) for log in logs), wire, losses])
+    return replace(wire, log=pooled_logs(logs), broken=pl.concat([wire.broken, *broken]))
 
 
 def _half_surrogates(source: str, texts: Iterable[str], example: str) -> pl.DataFrame:
