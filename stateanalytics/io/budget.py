@@ -192,6 +192,10 @@ def over_growth(status: os.stat_result, most: float, what: str = "bytes") -> Ove
     )
 
 
+_LOOK_S = 0.01
+"""Processor time between two looks at memory: one takes as long as reading a small file."""
+
+
 class Spending:
     """What a read has spent so far.
 
@@ -227,8 +231,7 @@ class Spending:
         self._began_s -= processor_s
         now_s = time.process_time()
         if now_s >= self._look_s:
-            # A look takes as long as reading a small file, and memory grows only so fast.
-            self._look_s, self._more_bytes = now_s + 0.001, _memory_bytes() - self._began_bytes
+            self._look_s, self._more_bytes = now_s + _LOOK_S, _memory_bytes() - self._began_bytes
         spent = (self._grown_bytes, self._n_rows, now_s - self._began_s, self._more_bytes)
         for name, value in zip(_WORDS, spent, strict=True):
             most = getattr(self.budget, name)
