@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.stats.bursts import burst_number
 from stateanalytics.survival.jackknife import with_units
 from stateanalytics.survival.period_change import (
     PERIODS,
@@ -17,6 +18,7 @@ from stateanalytics.survival.period_change import (
     _rates,
     two_windows,
 )
+from tests.examples import some_of
 from tests.failures import LIMIT, run
 from tests.frames import AS_OF, DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
 from tests.generators.distributions import log_normal
@@ -297,14 +299,50 @@ def weeks_with_outages(draw, hours):
     return facts(rows)
 
 
-def says_anything(given):
-    changed = sa.survival.duration_change(given)["verdict"].is_in(["worse", "better"]).any()
-    return bool(changed or sa.failures.lift(given)["is_over_represented"].any())
+def weeks_of_one_project(draw, hours, per_week=100):
+    """Two weeks alike; outages, one a week on average, in which runs of one project fail."""
+    outages = [(7 * (week + draw.random()), draw.randrange(4))
+               for week in range(2) for _ in range(poisson(draw, 1))]  # fmt: skip
+    rows = []
+    for i in range(2 * per_week):
+        days_ago, project, took = (
+            14 * draw.random(),
+            draw.randrange(4),
+            math.exp(draw.gauss(0, 0.8)),
+        )
+        message = f"the {'abcdef'[i % 6] * 5} service is down" if draw.random() < 0.08 else None
+        if any(0 <= days_ago - at <= hours / 24 and project == of for at, of in outages):
+            message, took = LIMIT.format(i), 0.05
+        row = run(f"{i}", status="failed" if message else "completed", ended=ago(days=days_ago),
+                  reason_message=message, project=f"p{project}", agent="abc"[i % 3])  # fmt: skip
+        rows.append({**row, "started_at": row["ended_at"] - timedelta(seconds=600 * took)})
+    return facts(rows)
+
+
+def is_in_bursts(places, n):
+    frame = pl.DataFrame({"place": sorted(places)})
+    return frame.select(burst_number(pl.col("place"), pl.lit(n)))["place"].n_unique() < len(places)
+
+
+@pytest.mark.parametrize(("n", "of"), [(3, 60), (5, 200), (20, 300)])
+def test_failures_at_random_are_seldom_in_bursts_and_those_of_outages_are(n, of):
+    """At most 6 in 100 by chance; room for three deviations."""
+    draw, all_runs = Random(n), range(1, of + 1)
+    chance = sum(is_in_bursts(draw.sample(all_runs, n), of) for _ in range(150))
+    assert chance <= 150 * 0.06 + 3 * (150 * 0.06 * 0.94) ** 0.5
+    long = of // 5 if n > 3 else 6
+    starts = [draw.randrange(of - long) for _ in range(40)]
+    found = sum(is_in_bursts(draw.sample(range(at + 1, at + long + 1), n), of) for at in starts)
+    assert found >= 34
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [1 / 6, 3, 48])
-def test_weeks_with_outages_are_hardly_ever_called_different(hours):
-    """One table in ten may be, at the rate that is accepted, and one in twenty of `lift`."""
-    draw = Random(7)
-    assert sum(says_anything(weeks_with_outages(draw, hours)) for _ in range(40)) <= 8
+@pytest.mark.parametrize("weeks", [weeks_of_one_project, weeks_with_outages])
+def test_outages_make_at_most_one_table_in_twenty_wrong(weeks, hours):
+    """Measured: 2 to 6 of 100; room for three deviations."""
+    draw, n = Random(f"{hours} hours"), some_of(120, 2)
+    fleets = [weeks(draw, hours) for _ in range(n)]
+    changed = [(sa.survival.duration_change(one)["q_value"] <= 0.05).any() for one in fleets]
+    lifted = [sa.failures.lift(one)["is_over_represented"].any() for one in fleets]
+    assert max(sum(changed), sum(lifted)) <= 0.05 * n + 3 * (0.05 * 0.95 * n) ** 0.5

@@ -30,7 +30,8 @@ def lifted(*rows, **asked):
 def test_an_agent_that_a_cluster_has_more_of_is_found():
     boom = {"reason_message": "boom", "agent": "coder", "model": "m"}
     rows = [run(f"bad{i}", **boom, ended=ago(days=1 + i)) for i in range(10)]
-    rows += [run(f"ok{i}", status="completed", agent="critic", model="m") for i in range(90)]
+    others = {"status": "completed", "agent": "critic", "model": "m"}
+    rows += [run(f"ok{i}", **others, ended=ago(days=1 + i / 9)) for i in range(90)]
     found = lifted(*rows)
     coder = found["agent", "coder"]
     counts = [coder[name] for name in ("n_in", "n_cluster", "n_value", "n_all")]
@@ -54,7 +55,8 @@ def test_failures_of_one_incident_prove_nothing_either():
             ended=ago(days=1) + timedelta(seconds=50 * i))
         for i in range(10)
     ]  # fmt: skip
-    rows += [run(f"ok{i}", status="completed", agent="critic") for i in range(90)]
+    others = {"status": "completed", "agent": "critic"}
+    rows += [run(f"ok{i}", **others, ended=ago(days=i / 9)) for i in range(90)]
     assert lifted(*rows) == {}
     apart = lifted(*rows, run("bad", reason_message="boom", agent="coder", ended=ago(days=3)))
     assert apart["agent", "coder"]["n_in"] == apart["agent", "coder"]["n_cluster"] == 2

@@ -106,7 +106,7 @@ def lift(
     a request has many chances. So a value is expected as often as its share of requests or of
     runs, whichever is larger. Of the requests of a cluster in one incident, only the first counts:
     what fails together shares its hour and project anyway; so does what fails in a burst among
-    the requests of a value (`burst_number`). Requests without a recorded value
+    all requests, or among those of a value (`burst_number`). Requests without a recorded value
     of a dimension are excluded from it.
     The test is Fisher's, one-sided; the interval is Wilson's for the share in the cluster,
     with the share in all runs taken as known. ``hour`` is that of the start, UTC; ``version``
@@ -182,15 +182,25 @@ def _lift(
         .with_columns(is_own=True)
     )
     has_own = pl.col("is_own").any().over("cluster_id", "request")
+    ended_at = described.drop_nulls("request").group_by("request").agg(pl.col("ended_at").min())
+    order = ended_at.sort("ended_at", "request").select(
+        "request", at=pl.int_range(1, pl.len() + 1), n_requests=pl.len()
+    )
+    at_in_cluster = burst_number(pl.col("at"), pl.col("n_requests").first()).over("cluster_id")
     # Failures of one incident hit similar requests for one reason: only the first counts.
     in_clusters = (
         rows.lazy()
-        .join(values, on="request", how="semi")
+        .join(order, on="request")
         .with_columns(unit=pl.coalesce("incident_id", "request"))
         .sort("failed_at", "request")
         .unique(["cluster_id", "unit"], keep="first", maintain_order=True)
-        .select(*KEY, "rule_name", "request")
-        .unique()
+        .unique(["cluster_id", "request"], keep="first", maintain_order=True)
+        .sort("cluster_id", "at")
+        .with_columns(burst=at_in_cluster)
+        .select(
+            *(*KEY, "rule_name", "request"),
+            is_first=pl.struct("cluster_id", "burst").is_first_distinct(),
+        )
         .join(values.drop("n_runs"), on="request")
         .join(own, on=["request", *by_value], how="left")
         # A request of which no run failed in this way has all of its values.
@@ -198,7 +208,8 @@ def _lift(
         .join(of_all, on=["dimension", "value"])
         .sort("cluster_id", "dimension", "value", "place")
         .with_columns(burst=burst_number(pl.col("place"), pl.col("n_value").first()).over(by_value))
-        # Of an outage of days, too.
+        # Of an outage of days, too, of all or of this value alone.
+        .filter("is_first")
         .unique([*by_value, "burst"], keep="first", maintain_order=True)
     )
     of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import polars as pl
 
-UNEVEN = 2.0
-"""Events whose distances vary at least so many times as much as by chance are in bursts."""
-UNEVEN_OF_MANY = 3.3
-"""Of n events, 1 and this over the root of n times as much are enough where that is less.
+CLOSE, CLOSE_OF_FEW = 0.5, 2.0
+"""Of n events in bursts, the logarithm of distances is on average so far below that of their mean:
+the first, and the second over the root of n - 1.
 
-By chance 1 to 4 % of sets of up to 50 events vary so much, and 5 to 6 % of sets of 100 to 500.
+By chance 2 to 6 % of sets are so close; sets of more than a third of all trials hardly ever.
 """
 APART = 2.0
 """Events of a burst are at most so many times the mean distance apart: an outage of two days in a
@@ -29,10 +28,15 @@ def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
 
     Notes
     -----
-    By chance the distances of events, and those to both ends, have a variance of at most their
-    squared mean, with a standard error of 2 over the root of their number. Where it is `UNEVEN`
-    times that, or more than about 1 in 20 has by chance (`UNEVEN_OF_MANY`), events not further
-    apart than `APART` times the mean are one burst: most of those of an outage.
+    Moran's test of distances [1]_: where their logarithms are on average so far below that of the
+    mean distance (`CLOSE`), events not further apart than `APART` times the mean are one burst:
+    most of those of an outage. It finds bursts of a few events, and two of them, which hardly
+    change the variance of distances.
+
+    References
+    ----------
+    .. [1] Moran, P. A. P. (1951). The random division of an interval, part II. Journal of the
+       Royal Statistical Society B 13, 147-150.
 
     Examples
     --------
@@ -40,12 +44,10 @@ def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
     >>> frame.select(burst_number(pl.col("place"), pl.lit(200)))["place"].to_list()
     [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]
     """
-    gaps, whole = place.cast(pl.Float64).diff(), n.cast(pl.Float64) + 1
-    ends = place.first().cast(pl.Float64).pow(2) + (whole - place.last()).pow(2)
-    mean = whole / (pl.len() + 1)
-    variance = (gaps.pow(2).sum() + ends) / (pl.len() + 1) - mean**2
-    uneven = pl.min_horizontal(
-        pl.lit(UNEVEN), 1 + UNEVEN_OF_MANY / pl.len().cast(pl.Float64).sqrt()
-    )
-    is_apart = (gaps > APART * mean) | (variance < uneven * mean**2)
+    distances = place.cast(pl.Float64).diff()
+    mean = (n.cast(pl.Float64) + 1) / (pl.len() + 1)
+    # Half a place less: whole numbers are never as small as distances by chance are.
+    closeness = -((distances - 0.5) / mean).log().mean()
+    close = CLOSE + CLOSE_OF_FEW / (pl.len().cast(pl.Float64) - 1).sqrt()
+    is_apart = (distances > APART * mean) | (closeness < close)
     return is_apart.fill_null(value=True).cum_sum()

@@ -192,27 +192,37 @@ def duration_change(
 
 def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
     """Runs whose unit is the outage in which they failed: it proves something once."""
-    reason = ["period", "ending", "reason"]
     ended_at = pl.col("started_at") + pl.duration(microseconds=pl.col("duration_s") * 1e6)
-    numbered = runs.with_columns(
-        place=ended_at.rank("ordinal").over("period"), n=pl.len().over("period")
-    )
-    # Within a period: that one has more is no burst, but what is to be found.
-    bursts = (
-        numbered.filter(pl.col("ending").is_in(["failed", "timed_out"]), pl.col("reason") != "")
-        .group_by(*reason, "unit")
-        .agg(pl.col("place").min(), pl.col("n").first())
-        .sort("place")
-        .with_columns(burst=burst_number(pl.col("place"), pl.col("n").first()).over(reason))
-        .filter(pl.len().over(*reason, "burst") > 1)
-        .select(
-            *(*reason, "unit"),
-            outage=pl.format("{} {}", pl.concat_str(reason, ignore_nulls=True), "burst"),
+    runs = runs.with_columns(outage=pl.lit(None, pl.String))
+    # What hit one project alone is no burst among the runs of all.
+    for where in ([], ["project"]):
+        part = ["period", *where]
+        numbered = runs.with_columns(
+            place=ended_at.rank("ordinal").over(part), n=pl.len().over(part)
         )
-    )
-    return runs.join(
-        bursts, on=[*reason, "unit"], how="left", nulls_equal=True, maintain_order="left"
-    ).with_columns(unit=pl.coalesce("outage", "unit"))
+        # Within a period: that one has more is no burst, but what is to be found.
+        reason = [*part, "ending", "reason"]
+        bursts = (
+            numbered.filter(pl.col("ending").is_in(["failed", "timed_out"]), pl.col("reason") != "")
+            .filter(pl.col("outage").is_null())
+            .group_by(*reason, "unit")
+            .agg(pl.col("place").min(), pl.col("n").first())
+            .sort("place")
+            .with_columns(burst=burst_number(pl.col("place"), pl.col("n").first()).over(reason))
+            .filter(pl.len().over(*reason, "burst") > 1)
+            .select(
+                *(*reason, "unit"),
+                found=pl.format("{} {}", pl.concat_str(reason, ignore_nulls=True), "burst"),
+            )
+        )
+        runs = (
+            runs.join(
+                bursts, on=[*reason, "unit"], how="left", nulls_equal=True, maintain_order="left"
+            )
+            .with_columns(outage=pl.coalesce("outage", "found"))
+            .drop("found")
+        )
+    return runs.with_columns(unit=pl.coalesce("outage", "unit"))
 
 
 def _grouped(runs: pl.DataFrame, dimensions: Sequence[str]) -> pl.DataFrame:
