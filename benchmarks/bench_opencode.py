@@ -80,7 +80,7 @@ def run(n_events: int = 1_000_000) -> list[Row]:
         path = Path(folder) / "events.jsonl"
         n = write_events(path, n_events)
         log = gather(path)
-        folded_s = median_s(lambda: fold(log, ordered(log)), 3)
+        folded_s = median_s(partial(fold, log, ordered(log)), 3)
         del log
         whole_s, orjson_s = side_by_side(
             partial(read_and_fold, path), partial(with_orjson, path), 1

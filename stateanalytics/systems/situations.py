@@ -468,7 +468,7 @@ def with_cause(errors: pl.DataFrame) -> pl.DataFrame:
 
     Examples
     --------
-    >>> errors = {"error_type": [None, None], "error_status": 529, "error_message": None}
+    >>> errors = {"error_type": ["", ""], "error_status": 529, "error_message": ""}
     >>> with_cause(pl.DataFrame(errors))["cause"].to_list()
     ['provider_internal', 'provider_internal']
     """
