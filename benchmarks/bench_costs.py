@@ -1,6 +1,6 @@
-"""Transcripts beside other ways to read them: their parse, and what a day cost.
+"""Transcripts next to other ways to read them: their parse, and what a day cost.
 
-The parse stands beside typed structs of msgspec and DuckDB's own reader of JSON; costs beside
+The parse stands next to typed structs of msgspec and DuckDB's own reader of JSON; costs next to
 ccusage, which is on npm. Each peer is left out where it is not installed. All in processor
 seconds, because ours and DuckDB use several threads.
 """
@@ -95,41 +95,41 @@ def with_msgspec(files: list[Path]) -> tuple[pl.DataFrame, pl.DataFrame]:
     import msgspec
 
     text = str | None
-    block = msgspec.defstruct(
+    a_block = msgspec.defstruct(
         "Block",
         [(name, text, None) for name in ("type", "id", "name", "tool_use_id", "text")]
         + [("is_error", bool | None, None)],
     )
     usage_of = ("input_tokens", "cache_read_input_tokens", "output_tokens",
                 "cache_creation_input_tokens")  # fmt: skip
-    usage = msgspec.defstruct("Usage", [(name, int | None, None) for name in usage_of])
-    message = msgspec.defstruct(
+    a_usage = msgspec.defstruct("Usage", [(name, int | None, None) for name in usage_of])
+    a_message = msgspec.defstruct(
         "Message",
         [("id", text, None), ("model", text, None), ("stop_reason", text, None),
-         ("usage", usage | None, None), ("content", str | list[block] | None, None)],  # type: ignore[valid-type]
+         ("usage", a_usage | None, None), ("content", str | list[a_block] | None, None)],  # type: ignore[valid-type]
     )  # fmt: skip
     names = ("type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "version")
     line = msgspec.defstruct(
-        "Line", [(name, text, None) for name in names] + [("message", message | None, None)]
+        "Line", [(name, text, None) for name in names] + [("message", a_message | None, None)]
     )
     decode = msgspec.json.Decoder(line).decode
     lines: list[Any] = []
     blocks: list[Any] = []
     for path in files:
         for octets in path.read_bytes().splitlines():
-            one = decode(octets)
-            said = one.message
-            used = said.usage if said else None
+            record = decode(octets)
+            message = record.message
+            usage = message.usage if message else None
             lines.append((
-                *(getattr(one, name) for name in names),
-                *((said.id, said.model, said.stop_reason) if said else (None,) * 3),
-                *(getattr(used, name) if used else None for name in usage_of),
+                *(getattr(record, name) for name in names),
+                *((message.id, message.model, message.stop_reason) if message else (None,) * 3),
+                *(getattr(usage, name) if usage else None for name in usage_of),
             ))  # fmt: skip
-            if said and isinstance(said.content, list):
+            if message and isinstance(message.content, list):
                 blocks += [
-                    (one.uuid, each.type, each.id, each.name, each.tool_use_id, each.is_error,
-                     len(each.text or ""))
-                    for each in said.content
+                    (record.uuid, block.type, block.id, block.name, block.tool_use_id,
+                     block.is_error, len(block.text or ""))
+                    for block in message.content
                 ]  # fmt: skip
     return pl.DataFrame(lines, orient="row", infer_schema_length=None), pl.DataFrame(
         blocks, orient="row", infer_schema_length=None
@@ -137,7 +137,7 @@ def with_msgspec(files: list[Path]) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _costs(root: Path, n_mb: int, cache: Path) -> Iterator[Row]:
-    """What each day and model cost, first and again, beside ccusage."""
+    """What each day and model cost, first and again, next to ccusage."""
     peer = shutil.which("ccusage")
     if peer is None:
         return
@@ -162,9 +162,9 @@ def _costs(root: Path, n_mb: int, cache: Path) -> Iterator[Row]:
 
 def _totals(ours: list[str], theirs: list[str], environment: dict[str, str]) -> str:
     """The two sums in dollars."""
-    told = [
+    outputs = [
         subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
         for command in ([*ours[:-2], "--format", "csv"], theirs)
     ]
-    usd = pl.read_csv(told[0].encode())["total_usd"].sum()
-    return f"${usd:,.2f} and ${json.loads(told[1])['totals']['totalCost']:,.2f}"
+    usd = pl.read_csv(outputs[0].encode())["total_usd"].sum()
+    return f"${usd:,.2f} and ${json.loads(outputs[1])['totals']['totalCost']:,.2f}"

@@ -324,7 +324,11 @@ def is_in_bursts(places, n):
     return frame.select(burst_number(pl.col("place"), pl.lit(n)))["place"].n_unique() < len(places)
 
 
-@pytest.mark.parametrize(("n", "of"), [(3, 60), (5, 200), (20, 300)])
+def test_failures_of_every_run_are_no_burst():
+    assert not any(is_in_bursts(range(1, n + 1), n) for n in (2, 20, 150, 1_000))
+
+
+@pytest.mark.parametrize(("n", "of"), [(3, 60), (5, 200), (20, 300), (300, 6_000), (500, 10_000)])
 def test_failures_at_random_are_seldom_in_bursts_and_those_of_outages_are(n, of):
     """At most 6 in 100 by chance; room for three deviations."""
     draw, all_runs = Random(n), range(1, of + 1)

@@ -48,6 +48,28 @@ def test_sessions_of_one_fan_out_prove_nothing():
     assert lifted(*rows) == {}
 
 
+def test_a_project_that_always_fails_is_no_outage():
+    """The same failure in all of its runs, as often as it runs."""
+    rows = [
+        run(f"r{i}", project=f"p{i % 5}", ended=ago(days=i / 71),
+            **({"reason_message": "boom"} if i % 5 == 0 else {"status": "completed"}))
+        for i in range(1_000)
+    ]  # fmt: skip
+    found = lifted(*rows)["project", "p0"]
+    assert found["n_in"] == found["n_cluster"] == 200
+
+
+def test_a_burst_counts_once_for_what_its_first_run_does_not_say():
+    rows = [run(f"ok{i}", status="completed", agent="critic", ended=ago(days=i / 9))
+            for i in range(90)]  # fmt: skip
+    rows += [
+        run(f"bad{day}-{i}", reason_message="boom", ended=ago(days=day - i / 50),
+            **({} if i == 0 else {"agent": "coder"}))
+        for day in (2, 4, 6, 8) for i in range(4)
+    ]  # fmt: skip
+    assert lifted(*rows)["agent", "coder"]["n_in"] == 4
+
+
 def test_failures_of_one_incident_prove_nothing_either():
     """One outage of ten minutes takes whoever runs then, and all of them run in one hour."""
     rows = [

@@ -190,17 +190,14 @@ def _lift(
     # Failures of one incident hit similar requests for one reason: only the first counts.
     in_clusters = (
         rows.lazy()
+        .join(values, on="request", how="semi")
         .join(order, on="request")
         .with_columns(unit=pl.coalesce("incident_id", "request"))
         .sort("failed_at", "request")
         .unique(["cluster_id", "unit"], keep="first", maintain_order=True)
         .unique(["cluster_id", "request"], keep="first", maintain_order=True)
         .sort("cluster_id", "at")
-        .with_columns(burst=at_in_cluster)
-        .select(
-            *(*KEY, "rule_name", "request"),
-            is_first=pl.struct("cluster_id", "burst").is_first_distinct(),
-        )
+        .select(*KEY, "rule_name", "request", "at", burst_of_all=at_in_cluster)
         .join(values.drop("n_runs"), on="request")
         .join(own, on=["request", *by_value], how="left")
         # A request of which no run failed in this way has all of its values.
@@ -209,7 +206,7 @@ def _lift(
         .sort("cluster_id", "dimension", "value", "place")
         .with_columns(burst=burst_number(pl.col("place"), pl.col("n_value").first()).over(by_value))
         # Of an outage of days, too, of all or of this value alone.
-        .filter("is_first")
+        .filter(pl.col("at") == pl.col("at").min().over("cluster_id", "dimension", "burst_of_all"))
         .unique([*by_value, "burst"], keep="first", maintain_order=True)
     )
     of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(

@@ -261,12 +261,12 @@ def _converting(raw: BinaryIO) -> Callable[[int], bytes]:
     return read
 
 
-def in_pieces(chunks: Iterable[Chunk], n_chunks: int = 2) -> Iterator[list[Chunk]]:
-    """Groups of chunks that are parsed at once, of about ``n_chunks * CHUNK_BYTES`` in all."""
+def in_pieces(chunks: Iterable[Chunk], most_bytes: int = CHUNK_BYTES) -> Iterator[list[Chunk]]:
+    """Groups of chunks that are parsed at once, of about so many bytes in all."""
     piece: list[Chunk] = []
     n_bytes = 0
     for chunk in chunks:
-        if piece and n_bytes + chunk.n_bytes > n_chunks * CHUNK_BYTES:
+        if piece and n_bytes + chunk.n_bytes > most_bytes:
             yield piece
             piece, n_bytes = [], 0
         piece.append(chunk)

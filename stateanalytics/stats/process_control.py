@@ -87,10 +87,11 @@ def duration_back(value: float) -> float:
 
 MOST_NEW = 8
 """Most newest weeks that are compared with all weeks before them: an older level is usual."""
-OLDER = 1.5
-"""At least so many times as many weeks come before a level: else neither of the two is usual."""
-N_TESTS = 0.25
-"""A level of n weeks costs n and this times its p-value: weeks that persist make long levels."""
+BEFORE_PER_WEEK = 1.5
+"""Weeks that must come before a level, for each week in it."""
+PENALTY = 0.25
+"""The p-value of a level of n weeks is multiplied by n and this: longer levels arise more often
+from weeks that persist."""
 PRIOR_WEEKS = 4.0
 """Weight, in weeks, of the prior that weeks vary by chance alone: few weeks show little."""
 PERSISTENCE = 0.7
@@ -145,8 +146,8 @@ def newest_change(
     Notes
     -----
     Student's t of the newest 1 to ``most_new`` weeks against all before, which are more
-    (`OLDER`); the level begins where t is least likely, and a longer one needs a less likely t
-    (`N_TESTS`). The variance within both parts is shrunk towards that of chance
+    (`BEFORE_PER_WEEK`); the level begins where t is least likely, and a longer one needs a less
+    likely t (`PENALTY`). The variance within both parts is shrunk towards that of chance
     (`PRIOR_WEEKS`) [1]_ and never below it; what is beyond chance goes on in the weeks after
     (`PERSISTENCE`), so that a mean of several weeks is less sure than independent weeks were.
     A level is over, and no change, where the newest week is nearer to the one before. A week
@@ -164,7 +165,9 @@ def newest_change(
     7
     """
     n = len(points)
-    fewest = max(_FEWEST_BEFORE, n - most_new, math.ceil(n * OLDER / (1 + OLDER)))
+    fewest = max(
+        _FEWEST_BEFORE, n - most_new, math.ceil(n * BEFORE_PER_WEEK / (1 + BEFORE_PER_WEEK))
+    )
     cuts = range(n - 1, fewest - 1, -1)
     if not cuts:
         return None
@@ -177,20 +180,21 @@ def newest_change(
             t = (level - before) / math.sqrt(sum(_variances(points, cut)))
             is_worse = (t > 0) == (worse > 0)
             tails[cut] = student_tail(t, degrees) / (2 * _share_of(is_worse=is_worse))
-    p_value = min(1.0, *(tail * (n - cut + N_TESTS) for cut, tail in tails.items()))
-    has_changed = p_value <= alpha
-    cut = min(tails, key=lambda cut: tails[cut]) if has_changed else n - 1
+    p_values = {cut: tail * (n - cut + PENALTY) for cut, tail in tails.items()}
+    p_value = min(1.0, *p_values.values())
+    clear = [cut for cut in tails if p_values[cut] <= alpha]
+    cut = min(clear, key=lambda cut: tails[cut], default=n - 1)
     before, level = _mean(points[:cut]), _mean(points[cut:])
     of_before, of_level = _variances(points, cut)
     of_newest = _variances(points, cut, n - 1)[1]
     low, high = (
-        student_quantile(1 - 2 * _share_of(is_worse=is_worse) * alpha / (1 + N_TESTS), degrees)
+        student_quantile(1 - 2 * _share_of(is_worse=is_worse) * alpha / (1 + PENALTY), degrees)
         * math.sqrt(of_newest + of_before)
         for is_worse in (worse < 0, worse > 0)
     )
     half = student_quantile(0.95, degrees) * math.sqrt(of_level)
     return Newest(
-        cut if has_changed else None,
+        cut if clear else None,
         *(before, before - low, before + high),
         *(level, level - half, level + half),
         p_value,

@@ -197,7 +197,8 @@ def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
     # What hit one project alone is no burst among the runs of all.
     for where in ([], ["project"]):
         part = ["period", *where]
-        numbered = runs.with_columns(
+        known = runs.filter(pl.all_horizontal(pl.col(part).is_not_null()))
+        numbered = known.with_columns(
             place=ended_at.rank("ordinal").over(part), n=pl.len().over(part)
         )
         # Within a period: that one has more is no burst, but what is to be found.
@@ -212,7 +213,7 @@ def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
             .filter(pl.len().over(*reason, "burst") > 1)
             .select(
                 *(*reason, "unit"),
-                found=pl.format("{} {}", pl.concat_str(reason, ignore_nulls=True), "burst"),
+                found=pl.concat_str(*reason, pl.lit(len(part)), "burst", separator="|"),
             )
         )
         runs = (

@@ -384,7 +384,7 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
 
     pieces = [
         _of_records(json_lines.records_of(piece), parser)
-        for piece in json_lines.in_pieces(chunks(), n_chunks=4)
+        for piece in json_lines.in_pieces(chunks(), 4 * json_lines.CHUNK_BYTES)
     ]
     gathered = together([*pieces, *exports])
     # A file that cannot be read to its end is excluded as a whole.
