@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.joins import with_own_column
+from stateanalytics.core.joins import left_joined, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.core.words import each_in_words, first_word, say
@@ -193,6 +193,7 @@ def duration_change(
 def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
     """Runs whose unit is the outage in which they failed: it proves something once."""
     ended_at = pl.col("started_at") + pl.duration(microseconds=pl.col("duration_s") * 1e6)
+    is_failed = pl.col("ending").is_in(["failed", "timed_out"])
     runs = runs.with_columns(outage=pl.lit(None, pl.String))
     # What hit one project alone is no burst among the runs of all.
     for where in ([], ["project"]):
@@ -204,8 +205,7 @@ def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
         # Within a period: that one has more is no burst, but what is to be found.
         reason = [*part, "ending", "reason"]
         bursts = (
-            numbered.filter(pl.col("ending").is_in(["failed", "timed_out"]), pl.col("reason") != "")
-            .filter(pl.col("outage").is_null())
+            numbered.filter(is_failed, pl.col("reason") != "", pl.col("outage").is_null())
             .group_by(*reason, "unit")
             .agg(pl.col("place").min(), pl.col("n").first())
             .sort("place")
@@ -216,13 +216,8 @@ def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
                 found=pl.concat_str(*reason, pl.lit(len(part)), "burst", separator="|"),
             )
         )
-        runs = (
-            runs.join(
-                bursts, on=[*reason, "unit"], how="left", nulls_equal=True, maintain_order="left"
-            )
-            .with_columns(outage=pl.coalesce("outage", "found"))
-            .drop("found")
-        )
+        joined = left_joined(runs, bursts, on=[*reason, "unit"])
+        runs = joined.with_columns(outage=pl.coalesce("outage", "found")).drop("found")
     return runs.with_columns(unit=pl.coalesce("outage", "unit"))
 
 

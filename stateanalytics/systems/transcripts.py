@@ -292,9 +292,8 @@ def read_records(
             changed, lambda pair: is_bounded and json_lines.grows(pair[1])
         ):
             if not is_apart:
-                pieces += json_lines.side_by_side(
-                    read, json_lines.in_pieces(chunks(files), 2 * json_lines.CHUNK_BYTES)
-                )
+                of_files = json_lines.in_pieces(chunks(files), 2 * json_lines.CHUNK_BYTES)
+                pieces += json_lines.side_by_side(read, of_files)
                 continue
             for name, path in files:
                 of_file, error = parsed_apart(path, name, fields, typed)
