@@ -35,7 +35,7 @@ def run(n_sessions: int = 1_000_000) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # Each store is written when it is first wanted, and used by all that read one.
-        snaps = cache(lambda n: _read(_store(folder, n)))
+        snaps = cache(lambda n: sa.read(_store(folder, n), progress=False))
 
         def of_snapshot(step: Callable[[Snapshot], object]) -> Callable[[int], Work]:
             return lambda n: partial(step, snaps(n))

@@ -405,6 +405,8 @@ def test_a_sample_of_sessions_takes_everything_that_is_theirs_and_says_how_many(
     assert sampled(snap, 10_000, seed=3) is snap
     few = sa.thresholds.recommend(snap, most_sessions=100)
     assert (few.n_sessions_drawn, few.n_sessions) == (100, 388)
+    assert few.counts.endswith("; 100 of 388 sessions, drawn at random")
+    assert "drawn" not in sa.thresholds.recommend(snap).counts
 
 
 def test_advice_shows_itself(advice):

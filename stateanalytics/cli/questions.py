@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from stateanalytics.detectors.comparing import Disagreements
     from stateanalytics.detectors.detections import Detections
     from stateanalytics.snapshot import Snapshot
+    from stateanalytics.thresholds.advice import Advice
     from stateanalytics.thresholds.choice import Costs
 
 Given = dict[str, Any]
@@ -521,22 +522,20 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
         return changed
     if question.mode:
         return _called(question, snap, values)
-    from stateanalytics.thresholds.judge import SAID
+    advice = _advice(snap, values)
+    note(f"{advice.frame.height} thresholds: {advice.counts}")
+    return advice.frame
 
-    costs = _stated_costs(values)
-    advice = _called(question, snap, {**values, "costs": costs})
-    n_of = dict(advice["verdict"].value_counts().iter_rows())
-    counts = (f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of)
-    note(f"{advice.height} thresholds: {', '.join(counts)}")
-    return advice
+
+def _advice(snap: Snapshot, values: Given) -> Advice:
+    from stateanalytics.thresholds.advice import recommend
+
+    return recommend(snap, costs=_stated_costs(values), policy=values["policy"])
 
 
 def _write_settings(request: Request, snap: Snapshot, values: Given) -> None:
     """The recommended settings, in the words of the systems that take them."""
-    from stateanalytics.thresholds.advice import recommend
-
-    advice = recommend(snap, costs=_stated_costs(values), policy=values["policy"])
-    text: str = getattr(advice, f"to_{values['settings']}")()
+    text: str = getattr(_advice(snap, values), f"to_{values['settings']}")()
     put(text.encode(), request.output, inputs=snap.inputs)
 
 

@@ -23,7 +23,7 @@ from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import Constant
 from stateanalytics.thresholds.choice import Costs, covering_limit
-from stateanalytics.thresholds.evidence import evidence, runs, sampled
+from stateanalytics.thresholds.evidence import MOST_SESSIONS, evidence, runs, sampled
 from stateanalytics.thresholds.frames import ADVICE, ADVICE_CURVES, COVERING
 from stateanalytics.thresholds.judge import (
     SAID,
@@ -84,7 +84,7 @@ class Advice:
     def __repr__(self) -> str:
         return "\n".join(
             [
-                f"Advice on {self.frame.height} thresholds: {self._counts()}",
+                f"Advice on {self.frame.height} thresholds: {self.counts}",
                 *(f"  {line}" for line in self._lines()),
                 "Next: .frame, .curves, .to_toml(), .to_json(), .to_python()",
             ]
@@ -102,15 +102,20 @@ class Advice:
         heads = ("threshold", "today", "recommended", "verdict", "why")
         head = "".join(f"<th scope='col'{CELL}>{name}</th>" for name in heads)
         return as_written(
-            f"<p><strong>Advice on {self.frame.height} thresholds</strong>: {self._counts()}</p>"
+            f"<p><strong>Advice on {self.frame.height} thresholds</strong>: {self.counts}</p>"
             f"<table><tr>{head}</tr>{rows}</table>"
             "<p>Next: <code>.frame, .curves, .to_toml()</code></p>"
         )
 
-    def _counts(self) -> str:
-        counted = self.frame["verdict"].value_counts(sort=True).sort("count", "verdict")
-        words = (f"{n} {SAID[verdict]}" for verdict, n in counted[::-1].iter_rows())
-        return ", ".join(words) or "none"
+    @property
+    def counts(self) -> str:
+        """How many thresholds have each verdict, and of how many sessions, in words."""
+        n_of = dict(self.frame["verdict"].value_counts().iter_rows())
+        words = [f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of]
+        drawn = ""
+        if self.n_sessions_drawn < self.n_sessions:
+            drawn = f"; {self.n_sessions_drawn:,} of {self.n_sessions:,} sessions, drawn at random"
+        return (", ".join(words) or "none") + drawn
 
     def _lines(self) -> Iterator[str]:
         for row in self.frame.filter(pl.col("verdict") != "not_enough_data").iter_rows(named=True):
@@ -123,7 +128,7 @@ def recommend(
     costs: Costs | None = None,
     policy: Policy | None = None,
     conf_level: float = 0.95,
-    most_sessions: int | None = None,
+    most_sessions: int | None = MOST_SESSIONS,
     seed: int = 0,
     rows: pl.DataFrame | None = None,
 ) -> Advice:
@@ -139,8 +144,9 @@ def recommend(
         Its thresholds are today's values, and it decides what has ended; v1 by default.
     conf_level : float
         Level of the intervals.
-    most_sessions : int, optional
-        Size of a random sample of sessions: fast on a fleet, with wider intervals. None: all.
+    most_sessions : int or None
+        Of more sessions so many are drawn at random: fast on a fleet, with wider intervals, and
+        the same advice as in a report. None: all.
     seed : int
         Seed of the sample.
     rows : polars.DataFrame, optional

@@ -23,6 +23,8 @@ from stateanalytics.survival.time_limits import timeouts
 from stateanalytics.systems import all_systems
 
 SILENCES = ("unit", "project", "system", "kind", "gap_s", "closed_by", "is_dead")
+MOST_SESSIONS = 10_000
+"""Sessions that advice rests on by default: of more, so many are drawn at random."""
 RUNS = ("unit", "project", "system", "kind", "duration_s", "ended", "is_good", "timeout_s")
 
 

@@ -13,7 +13,6 @@ from stateanalytics.thresholds.judge import SAID
 from stateanalytics.thresholds.promises import VERDICTS as KEPT
 from stateanalytics.thresholds.promises import review
 
-MOST_SESSIONS = 5_000
 _DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best")
 
 
@@ -25,9 +24,7 @@ def summarize_thresholds(material: Material) -> Plain:
     Judged by the whole snapshot, not by the window alone, because tails need all the data.
     Of a large fleet, sessions are drawn at random.
     """
-    advice = recommend(
-        material.facts, policy=material.policy, rows=material.ever, most_sessions=MOST_SESSIONS
-    )
+    advice = recommend(material.facts, policy=material.policy, rows=material.ever)
     known = advice.frame.filter(pl.col("verdict") != "not_enough_data").sort(
         pl.col("verdict").replace_strict({name: place for place, name in enumerate(SAID)}),
         -(pl.col("gain_low") / pl.col("loss_today")),
