@@ -148,10 +148,16 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
 
 def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     """Add how calls ended; null where the record is no result."""
+    # Above the output of a command stands how it went, which other columns have.
+    output, exited = pl.col("_output"), pl.format("exited with code {}", "exit_code")
+    message = pl.coalesce("error_message", "refused", output.replace("", None),
+                          pl.when(output == "").then(exited), "result")  # fmt: skip
+    # Step by step: in one expression each use would search all texts again.
     typed = rows.with_columns(
         pl.col("exit_code").cast(pl.Int64, strict=False),
         pl.col("duration_s").cast(pl.Float64, strict=False),
-    )
+        _output=pl.col("result").str.extract(_OUTPUT).str.strip_chars(),
+    ).with_columns(_message=message)
     is_result = pl.col("what").is_in(["result", "tool_end"])
     is_event, status = pl.col("what") == "tool_end", pl.col("status").str.to_lowercase()
     signs = (
@@ -166,13 +172,8 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
         is_stopped & pl.col("result").str.contains(_ABORTED_COMMAND)
     ).fill_null(value=False)
-    # Above the output of a command stands how it went, which other columns have.
-    output = pl.col("result").str.extract(_OUTPUT).str.strip_chars()
-    exited = pl.format("exited with code {}", "exit_code")
-    message = pl.coalesce("error_message", "refused", output.replace("", None),
-                          pl.when(output == "").then(exited), "result")  # fmt: skip
     is_declined = (is_event & (status == "declined")).fill_null(value=False) | (
-        pl.col("exit_code").is_null() & message.str.contains(_DECLINED_IN_WORDS)
+        pl.col("exit_code").is_null() & pl.col("_message").str.contains(_DECLINED_IN_WORDS)
     ).fill_null(value=False)
     is_late = (pl.col("exit_code") == 124) & pl.col("result").str.contains("timed out")
     failed = pl.any_horizontal(sign.fill_null(value=False) for sign in signs)
@@ -184,9 +185,9 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         is_declined=if_result.then(is_declined),
         is_timed_out=if_result.then(is_late.fill_null(value=False)),
         error_message=pl.when(~is_result | is_error)
-        .then(if_result.then(message).otherwise("error_message"))
+        .then(if_result.then("_message").otherwise("error_message"))
         .str.slice(0, _MOST_ERROR_CHARS),
-    )
+    ).drop("_output", "_message")
 
 
 def _what(first_text: pl.Expr) -> pl.Expr:
