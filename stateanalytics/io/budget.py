@@ -232,8 +232,13 @@ class Spending:
         now_s = time.process_time()
         if now_s >= self._look_s:
             self._look_s, self._more_bytes = now_s + _LOOK_S, _memory_bytes() - self._began_bytes
-        spent = (self._grown_bytes, self._n_rows, now_s - self._began_s, self._more_bytes)
-        for name, value in zip(_WORDS, spent, strict=True):
+        spent = {
+            "grown_bytes": self._grown_bytes,
+            "n_rows": self._n_rows,
+            "processor_s": now_s - self._began_s,
+            "memory_bytes": self._more_bytes,
+        }
+        for name, value in spent.items():
             most = getattr(self.budget, name)
             if most is not None and value > most:
                 raise BudgetSpentError(

@@ -198,8 +198,7 @@ def _with_outages(runs: pl.DataFrame) -> pl.DataFrame:
     # What hit one project alone is no burst among the runs of all.
     for where in ([], ["project"]):
         part = ["period", *where]
-        known = runs.filter(pl.all_horizontal(pl.col(part).is_not_null()))
-        numbered = known.with_columns(
+        numbered = runs.drop_nulls(part).with_columns(
             place=ended_at.rank("ordinal").over(part), n=pl.len().over(part)
         )
         # Within a period: that one has more is no burst, but what is to be found.

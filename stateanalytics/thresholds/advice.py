@@ -111,11 +111,11 @@ class Advice:
     def counts(self) -> str:
         """How many thresholds have each verdict, and of how many sessions, in words."""
         n_of = dict(self.frame["verdict"].value_counts().iter_rows())
-        words = [f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of]
+        verdicts = [f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of]
         drawn = ""
         if self.n_sessions_drawn < self.n_sessions:
             drawn = f"; {self.n_sessions_drawn:,} of {self.n_sessions:,} sessions, drawn at random"
-        return (", ".join(words) or "none") + drawn
+        return (", ".join(verdicts) or "none") + drawn
 
     def _lines(self) -> Iterator[str]:
         for row in self.frame.filter(pl.col("verdict") != "not_enough_data").iter_rows(named=True):

@@ -274,7 +274,8 @@ def events_of_rows(
         A moment near which events without a moment are dated by their id.
     """
     logs, not_objects = [], []
-    for part in numbered(rows.rename({"data": "text"})).iter_slices(_BATCH_ROWS):
+    # Each batch counts from 0, as `pooled_logs` needs.
+    for part in map(numbered, rows.rename({"data": "text"}).iter_slices(_BATCH_ROWS)):
         read = parser.read(part, {"timestamp_ms": FIELDS["timestamp_ms"]}, is_hashed=True)
         has_text = part["text"].is_not_null()
         joined = part.hstack(read.drop("row")).with_columns(
