@@ -310,6 +310,19 @@ def test_messages_belong_to_the_sessions_of_the_branches_that_list_them(tmp_path
     assert "message.orphaned" not in codes(part)
 
 
+def test_a_session_has_the_messages_of_a_branch_without_one(tmp_path):
+    part = read_part(
+        _store(
+            tmp_path,
+            sessions=[session("a")],
+            branches=[{"id": "b", "session_id": None, "progression_id": "list-a"}],
+            progressions=[listing("list-a", ["m"])],
+            messages=[{"id": "m", "created_at": NOW_S - 700, "content": "{}", "role": "user"}],
+        )
+    )
+    assert part.events["entity_id"].to_list() == ["a"]
+
+
 def test_messages_in_no_list_are_kept_and_counted(tmp_path):
     part, pairs = _listed(tmp_path, ["m1", "m2"], a1='["m1"]')
     assert sorted(pairs, key=lambda row: row[1]) == [("a", 1), (None, 2)]
@@ -321,6 +334,7 @@ def test_messages_in_no_list_are_kept_and_counted(tmp_path):
     ("collection", "count"),
     [
         pytest.param('["m1", 3, null, "m2"]', 4, id="other values in the list"),
+        pytest.param(r'["m1", "\"", "m2"]', 3, id="a quote in an id"),
         pytest.param('{"m1": 1}', None, id="an object"),
         pytest.param('"m1"', None, id="a text"),
         pytest.param("[broken", None, id="no JSON"),

@@ -28,6 +28,7 @@ _ALIVE = (
 )
 _NOISE = ("HookSignal", "DispatchSignal")
 _QUOTED_ID = r'"[^"\\]*"'
+_UNQUOTED = pl.element().str.strip_chars('"')
 
 
 def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.DataFrame:
@@ -45,19 +46,17 @@ def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.Data
     polars.DataFrame, shape (n_pairs, 2)
         ``message_id``, ``session_id``; distinct pairs.
     """
-    return (
-        owners.join(
-            progressions,
-            left_on="progression_id",
-            right_on="id",
-            how="inner",
-            maintain_order="left_right",
-        )
-        .select("session_id", message_id=pl.col("collection").str.extract_all(_QUOTED_ID))
-        .explode("message_id", empty_as_null=False, keep_nulls=False)
-        .select(pl.col("message_id").str.strip_chars('"'), "session_id")
-        .unique(maintain_order=True)
+    named = progressions.rename({"id": "progression_id"})
+    lists = owners.join(named, on="progression_id", maintain_order="left_right")
+    # A list without a backslash is split in a third of the time.
+    ids = pl.col("collection").str.split('"').list.gather_every(2, 1)
+    if lists["collection"].str.contains("\\", literal=True).any():
+        ids = pl.col("collection").str.extract_all(_QUOTED_ID).list.eval(_UNQUOTED)
+    pairs = lists.select(ids.alias("message_id"), "session_id").explode(
+        "message_id", empty_as_null=False, keep_nulls=False
     )
+    is_unique = pairs["message_id"].n_unique() == pairs.height
+    return pairs if is_unique else pairs.unique(maintain_order=True)
 
 
 def message_events(raw: Raw) -> pl.DataFrame:
@@ -69,16 +68,18 @@ def message_events(raw: Raw) -> pl.DataFrame:
     messages = raw["messages"]
     if messages.is_empty():
         return _shaped(messages.select(entity_id="id"))
-    by_branch = listed_messages(
-        raw["branches"].select("session_id", "progression_id"), raw["progressions"]
-    )
+    of_branches = raw["branches"].select("session_id", "progression_id")
+    by_branch = listed_messages(of_branches, raw["progressions"])
     rows = messages.join(
         by_branch, left_on="id", right_on="message_id", how="left", maintain_order="left_right"
     )
     if rows["session_id"].null_count():
-        by_session = listed_messages(
-            raw["sessions"].select("progression_id", session_id="id"), raw["progressions"]
+        # Messages of the list of a branch have their session.
+        of_sessions = raw["sessions"].select("progression_id", session_id="id")
+        lists = raw["progressions"].join(
+            of_branches.drop_nulls(), left_on="id", right_on="progression_id", how="anti"
         )
+        by_session = listed_messages(of_sessions, lists)
         is_listed = pl.col("session_id").is_not_null()
         others = rows.filter(~is_listed).drop("session_id")
         others = others.join(
