@@ -311,15 +311,10 @@ def test_messages_belong_to_the_sessions_of_the_branches_that_list_them(tmp_path
 
 
 def test_a_session_has_the_messages_of_a_branch_without_one(tmp_path):
-    part = read_part(
-        _store(
-            tmp_path,
-            sessions=[session("a")],
-            branches=[{"id": "b", "session_id": None, "progression_id": "list-a"}],
-            progressions=[listing("list-a", ["m"])],
-            messages=[{"id": "m", "created_at": NOW_S - 700, "content": "{}", "role": "user"}],
-        )
-    )
+    branch = {"id": "b", "session_id": None, "progression_id": "list-a"}
+    message = {"id": "m", "created_at": NOW_S - 700, "content": "{}", "role": "user"}
+    rows = {"branches": [branch], "progressions": [listing("list-a", ["m"])]}
+    part = read_part(_store(tmp_path, sessions=[session("a")], messages=[message], **rows))
     assert part.events["entity_id"].to_list() == ["a"]
 
 
