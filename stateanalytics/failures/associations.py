@@ -137,32 +137,36 @@ def _request() -> pl.Expr:
 def _values(described: pl.LazyFrame) -> pl.LazyFrame:
     """The values of the runs of each request: one row per request, dimension and value."""
     return (
-        described.with_columns(ended_at=pl.col("ended_at").min().over("request"))
-        .unpivot(DIMENSIONS, index=["request", "ended_at"], variable_name="dimension")
-        .drop_nulls(["request", "value"])
-        .group_by("request", "ended_at", "dimension", "value")
+        described.unpivot(DIMENSIONS, index="at", variable_name="dimension")
+        .drop_nulls("value")
+        .group_by("dimension", "value", "at")
         .agg(n_runs=pl.len())
-        .sort("dimension", "value", "ended_at", "request")
-        .select("request", "dimension", "value", "n_runs", place=pl.int_range(1, pl.len() + 1))
-        .with_columns(pl.col("place").rank("ordinal").over("dimension", "value"))
+        .sort("dimension", "value", "at")
+        .with_columns(place=pl.int_range(1, pl.len() + 1).over("dimension", "value"))
     )
 
 
 def _described(runs: pl.DataFrame, sources: pl.DataFrame) -> pl.LazyFrame:
-    """Runs with their request and all `DIMENSIONS`."""
+    """Runs of requests with all `DIMENSIONS`, and the place ``at`` of their request among all."""
     versions = sources.lazy().select("source", version="format").unique("source", keep="first")
     found = runs.lazy().join(versions, on="source", how="left", maintain_order="left")
-    return found.with_columns(request=_request(), hour=pl.col("started_at").dt.strftime("%H:00"))
+    found = found.with_columns(request=_request(), hour=pl.col("started_at").dt.strftime("%H:00"))
+    ended_at = found.drop_nulls("request").group_by("request").agg(pl.col("ended_at").min())
+    order = ended_at.sort("ended_at", "request").with_columns(
+        at=pl.int_range(1, pl.len() + 1), n_requests=pl.len()
+    )
+    return found.drop("ended_at").join(order, on="request")
 
 
 def _lift(
     rows: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame, fdr: float
 ) -> pl.DataFrame:
     by_value = ["cluster_id", "dimension", "value"]
-    described = _described(ended, sources)
-    values = _values(described)
+    # Collected on the way: one plan would make the values of all runs several times.
+    described = collected(_described(ended, sources)).lazy()
+    values = collected(_values(described)).lazy()
     of_dimensions = values.group_by("dimension").agg(
-        n_all=pl.col("request").n_unique().cast(pl.Int64),
+        n_all=pl.col("at").n_unique().cast(pl.Int64),
         n_all_runs=pl.col("n_runs").sum(),
         n_values=pl.col("value").n_unique(),
     )
@@ -176,30 +180,27 @@ def _lift(
     expected = (n_runs * pl.col("n_all") + n_all_runs - 1) // n_all_runs
     own = (
         described.join(rows.lazy().select("cluster_id", *ENTITY_KEY), on=ENTITY_KEY)
-        .unpivot(DIMENSIONS, index=["cluster_id", "request"], variable_name="dimension")
+        .unpivot(DIMENSIONS, index=["cluster_id", "at"], variable_name="dimension")
         .drop_nulls("value")
         .unique()
         .with_columns(is_own=True)
     )
-    has_own = pl.col("is_own").any().over("cluster_id", "request")
-    ended_at = described.drop_nulls("request").group_by("request").agg(pl.col("ended_at").min())
-    order = ended_at.sort("ended_at", "request").select(
-        "request", at=pl.int_range(1, pl.len() + 1), n_requests=pl.len()
-    )
+    has_own = pl.col("is_own").any().over("cluster_id", "at")
+    places = described.select("request", "at", "n_requests").unique()
     at_in_cluster = burst_number(pl.col("at"), pl.col("n_requests").first()).over("cluster_id")
     # Failures of one incident hit similar requests for one reason: only the first counts.
-    in_clusters = (
+    in_clusters = collected(
         rows.lazy()
-        .join(values, on="request", how="semi")
-        .join(order, on="request")
+        .join(places, on="request")
+        .join(values, on="at", how="semi")
         .with_columns(unit=pl.coalesce("incident_id", "request"))
         .sort("failed_at", "request")
         .unique(["cluster_id", "unit"], keep="first", maintain_order=True)
         .unique(["cluster_id", "request"], keep="first", maintain_order=True)
         .sort("cluster_id", "at")
-        .select(*KEY, "rule_name", "request", "at", burst_of_all=at_in_cluster)
-        .join(values.drop("n_runs"), on="request")
-        .join(own, on=["request", *by_value], how="left")
+        .select(*KEY, "rule_name", "at", burst_of_all=at_in_cluster)
+        .join(values.drop("n_runs"), on="at")
+        .join(own, on=["at", *by_value], how="left")
         # A request of which no run failed in this way has all of its values.
         .filter(pl.col("is_own").is_not_null() | ~has_own)
         .join(of_all, on=["dimension", "value"])
@@ -208,16 +209,16 @@ def _lift(
         # Of an outage of days, too, of all or of this value alone.
         .filter(pl.col("at") == pl.col("at").min().over("cluster_id", "dimension", "burst_of_all"))
         .unique([*by_value, "burst"], keep="first", maintain_order=True)
-    )
+    ).lazy()
     of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(
-        n_cluster=pl.col("request").n_unique().cast(pl.Int64)
+        n_cluster=pl.col("at").n_unique().cast(pl.Int64)
     )
     counts = collected(
         in_clusters.group_by(*KEY, "dimension", "value")
         .agg(
             pl.max_horizontal("n_value", expected).first().alias("n_value"),
             pl.col("rule_name", "n_all", "n_values").first(),
-            n_in=pl.col("request").n_unique().cast(pl.Int64),
+            n_in=pl.col("at").n_unique().cast(pl.Int64),
         )
         .join(of_cluster, on=["cluster_id", "dimension"])
         .filter(pl.col("n_cluster") > 1, pl.col("n_values") > 1)
