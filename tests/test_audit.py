@@ -22,9 +22,10 @@ from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.material import Material
-from stateanalytics.reporting.sections.audit import summarize_audit
+from stateanalytics.reporting.sections.audit import VERDICTS, summarize_audit
 from stateanalytics.sql.tables import tables_of
 from stateanalytics.systems import all_systems
+from stateanalytics.systems.lionagi.transitions import VERDICTS as OF_CHANGES
 from stateanalytics.systems.opencode import frames as opencode_frames
 from tests.conftest import ROOT
 from tests.examples import a_few
@@ -557,6 +558,7 @@ def test_the_report_counts_contradictions_with_examples(demo):
     missing = next(one for one in section["codes"] if one["code"] == "audit.end_missing")
     assert (missing["n"], len(missing["examples"]), missing["n_not_shown"]) == (3, 3, 0)
     assert "override" in section["transitions"]["columns"]
+    assert tuple(VERDICTS) == OF_CHANGES
 
 
 def test_the_command_lists_contradictions(capsys):

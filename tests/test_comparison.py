@@ -217,15 +217,17 @@ def test_without_units_the_variance_of_an_incidence_is_the_delta_methods(aml):
 
 @pytest.mark.parametrize("estimate", [mean_and_influence, incidence_and_influence])
 def test_with_late_entries_a_spell_moves_what_counting_it_more_moves(estimate):
-    rows = TRUNCATED.with_columns(is_good=pl.col("duration_s") < 7, one=1).with_row_index("unit")
-    times = 500
-    whole, moved = estimate(rows, ["one"], 8.5)
+    # Moments below a second, too, are after the beginning.
+    rows = TRUNCATED.with_columns(pl.col("entry_s", "duration_s") / 16, one=1)
+    rows = rows.with_columns(is_good=pl.col("duration_s") < 7 / 16).with_row_index("unit")
+    times, until_s = 500, 8.5 / 16
+    whole, moved = estimate(rows, ["one"], until_s)
     many = pl.concat([rows] * times)
     for unit in rows["unit"]:
-        more, _ = estimate(pl.concat([many, rows.filter(unit=unit)]), ["one"], 8.5)
+        more, _ = estimate(pl.concat([many, rows.filter(unit=unit)]), ["one"], until_s)
         after, before = (each.collect()["estimate"].item() for each in (more, whole))
         change = (after - before) * times
-        assert moved.filter(unit=unit)["influence"].item() == pytest.approx(change, abs=0.02)
+        assert moved.filter(unit=unit)["influence"].item() == pytest.approx(change, abs=0.005)
 
 
 def test_who_enters_at_0_is_there_before_an_end_at_0():
