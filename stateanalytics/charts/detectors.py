@@ -106,14 +106,16 @@ def chart_disagreement(
         text="shown:N",
         color=where("datum.n_only > 0", alt.ColorValue, palette["text"], palette["muted"]),
     )
-    chart = alt.layer(cells, numbers, data=drawn).properties(
-        width=side * max(len(order), 1), height=24 * max(len(order), 1)
-    )
     total = int(largest(directed, "n_only"))
-    described = chart.properties(
-        description=f"{len(order)} detectors; at most {total} rows differ."
+    chart = alt.layer(
+        cells,
+        numbers,
+        data=drawn,
+        width=side * max(len(order), 1),
+        height=24 * max(len(order), 1),
+        description=f"{len(order)} detectors; at most {total} rows differ.",
     )
-    return interactive.finished(alt.LayerChart, described, sentence, palette=palette, width=width)
+    return interactive.finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
 
 
 def _tilted(axis: alt.Axis) -> alt.Axis:

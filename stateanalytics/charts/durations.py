@@ -148,15 +148,16 @@ def chart_durations(
     )
     bars = bars.add_params(chosen)
     layers = [*lines, bars] if width < 400 else [*lines, bars, counts]
-    rows = alt.layer(*layers, data=drawn).properties(width=width, height=ROW_HEIGHT)
+    rows = alt.layer(*layers, data=drawn, width=width, height=ROW_HEIGHT)
     described = (
         f"Durations of {drawn['n'].sum()} runs by how they ended, on a logarithmic axis of time."
     )
     chart = rows.facet(
         row=alt.Row("row_name:N", sort=_row_names(drawn, endings), header=style.facet_header()),
         spacing=12,
+        description=described,
     )
-    return interactive.displayable(chart.properties(description=described), palette, _OF_STEP)
+    return interactive.displayable(chart, palette, _OF_STEP)
 
 
 def _limit_lines(

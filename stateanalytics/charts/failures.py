@@ -477,14 +477,12 @@ def chart_severity(
             color=where("datum.n > 0", alt.ColorValue, palette["text"], palette["muted"]),
         ),
         data=drawn,
-    ).properties(
         width=(width - _TYPE_LABEL_WIDTH) / len(SEVERITIES_DRAWN) - 10,
         height=_TYPE_ROW * by_type.height,
     )
     chart = layers.facet(
         column=alt.Column("severity:N", sort=list(SEVERITIES_DRAWN), header=facet_header()),
         spacing=10,
+        description=f"{int(drawn['n'].sum())} entities by type and severity.",
     )
-    total = int(drawn["n"].sum())
-    described = chart.properties(description=f"{total} entities by type and severity.")
-    return displayable(described, palette, _OF_TYPE)
+    return displayable(chart, palette, _OF_TYPE)

@@ -439,14 +439,13 @@ def chart_over_time(
             x=x.bandPosition(0), y=alt.value(0), y2=alt.value(_STEP_HEIGHT)
         )
         layers.insert(0, _change_rules(marked, "changed", palette))
-    chart = (
-        alt.layer(*layers, data=drawn)
-        .properties(width=width, height=_STEP_HEIGHT)
-        .facet(row=alt.Row("row_name:N", sort=rows, header=style.facet_header()), spacing=10)
-    )
     n = int(counts["n"].filter(counts["ending"] != OPEN).sum())
-    described = chart.properties(description=f"{n} runs by when and how they ended.")
-    return interactive.displayable(described, palette, _OF_ENDING)
+    chart = alt.layer(*layers, data=drawn, width=width, height=_STEP_HEIGHT).facet(
+        row=alt.Row("row_name:N", sort=rows, header=style.facet_header()),
+        spacing=10,
+        description=f"{n} runs by when and how they ended.",
+    )
+    return interactive.displayable(chart, palette, _OF_ENDING)
 
 
 def _heights(counts: pl.DataFrame) -> pl.DataFrame:

@@ -122,10 +122,9 @@ def chart_worksheet(
     words = style.leaning_labels(
         marks, delay, dx=5, palette=palette, ends_s=(low, max(high, 4 * low)), width=width
     )
-    chart = (
-        alt.layer(alt.layer(line, points, near), rule, *words)
-        .resolve_scale(y="independent")
-        .properties(width=width, height=height)
+    own_scales = alt.Resolve(scale={"y": "independent"})
+    chart = alt.layer(
+        alt.layer(line, points, near), rule, *words, resolve=own_scales, width=width, height=height
     )
     heading = say_worksheet(curve) if sentence is None else sentence
     return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
@@ -266,11 +265,8 @@ def chart_false_alarms(
         marks, silence, dx=4, palette=palette, ends_s=(low, high), width=width
     )
     curve = alt.layer(band, line, points)
-    chart = (
-        alt.layer(curve, rules, *names)
-        .resolve_scale(y="independent")
-        .properties(width=width, height=height)
-    )
+    own_scales = alt.Resolve(scale={"y": "independent"})
+    chart = alt.layer(curve, rules, *names, resolve=own_scales, width=width, height=height)
     heading = say_false_alarms(sheet, what=what) if sentence is None else sentence
     return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
 
