@@ -911,14 +911,24 @@ def test_an_interruption_is_code_130(run, monkeypatch):
     assert (code, err.strip()) == (130, "error: interrupted")
 
 
-@pytest.mark.parametrize("given", [None, "dirty_decay_ms:1"])
-def test_memory_is_kept_for_the_next_step_unless_somebody_says_otherwise(monkeypatch, given):
-    monkeypatch.setattr(cli.os, "environ", {} if given is None else {cli._ALLOCATOR: given})
+@pytest.mark.parametrize(
+    ("name", "given", "otherwise"),
+    [
+        (cli._ALLOCATOR, None, "dirty_decay_ms:200,"),
+        (cli._ALLOCATOR, "dirty_decay_ms:1", ""),
+        (cli._ENGINE, None, "in-memory"),
+        (cli._ENGINE, "streaming", ""),
+    ],
+)
+def test_polars_is_set_up_for_commands_unless_somebody_says_otherwise(
+    monkeypatch, name, given, otherwise
+):
+    monkeypatch.setattr(cli.os, "environ", {} if given is None else {name: given})
     monkeypatch.setattr(cli, "run", lambda _: 0)
     monkeypatch.setattr(cli.gc, "freeze", lambda: None)
     with pytest.raises(SystemExit):
         cli.main([])
-    assert cli.os.environ[cli._ALLOCATOR].startswith(given or "dirty_decay_ms:200,")
+    assert cli.os.environ[name].startswith(given or otherwise)
 
 
 # --- as a process ----------------------------------------------------------------------
