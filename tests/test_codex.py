@@ -13,6 +13,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
 from stateanalytics.systems.codex import frames
+from stateanalytics.systems.codex.reading import calls
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
 from tests.transcripts import (
@@ -254,6 +255,8 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
         ("apply_patch verification failed: no such line", "invocation.failed.tool_error"),
         ("failed to parse function arguments: missing field", "invocation.failed.tool_error"),
         ("Exit code: -1\nWall time: 2 seconds\nOutput:\naborted by user", INTERRUPTED),
+        ("aborted before dispatch", INTERRUPTED),
+        ("The docs say: aborted before dispatch", None),
         ("exec command rejected by user", DECLINED),
         ("patch rejected by user", DECLINED),
         ("`git push` rejected: blocked by policy", DECLINED),
@@ -277,6 +280,56 @@ def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output,
     end("a")(rollout)
     shown = states(facts_of(tmp_path, rollout)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [code]
+
+
+RESULT = '{"chunk_id":"a1","wall_time_seconds":1.5,"exit_code":%s,"output":"%s"}'
+SCRIPTS = [
+    ("completed", ["3 passed in 0.1s"], "ok", None, None, "passed"),
+    ("completed", [RESULT % (1, "2 failed in 0.1s\\n")], "failed", "exit_nonzero", 1, "failed"),
+    ("completed", [RESULT % (0, "a"), RESULT % (2, "b")], "failed", "exit_nonzero", 2, None),
+    ("completed", [RESULT % (0, '{\\"exit_code\\":1}')], "ok", None, 0, None),
+    ("completed", ['{"exit_code":1}'], "ok", None, None, None),
+    ("failed", ["Script error:\nError: x"], "failed", "tool_error", None, None),
+    ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
+    ("terminated", [], "interrupted", "interrupted", None, None),
+    ("running with cell ID 7", ["Script failed"], "ok", None, None, None),
+]
+
+
+def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    for number, (status, texts, *_) in enumerate(SCRIPTS):
+        asked = 'text(await tools.exec_command({cmd: "pytest -q"}))'
+        rollout.item("custom_tool_call", name="exec", input=asked, call_id=f"c{number}")
+        above = f"Script {status}\nWall time 2.5 seconds\nOutput:\n"
+        output = [{"type": "input_text", "text": text} for text in (above, *texts)]
+        rollout.item("custom_tool_call_output", 3.0, call_id=f"c{number}", output=output)
+    facts = facts_of(tmp_path, rollout)
+    shown = calls(facts).select("outcome", "cause", "exit_code", "test_result")
+    assert shown.rows() == [script[2:] for script in SCRIPTS]
+    assert set(calls(facts).select("target", "is_test", "duration_s").rows()) == {
+        ("pytest", True, 2.5)
+    }
+    running = facts.detail(frames.TOOLS).filter("is_background")["call_id"].to_list()
+    assert running == [f"c{len(SCRIPTS) - 1}"]
+    [message] = calls(facts).filter(cause="tool_error")["message"]
+    assert message == "Script error:\nError: x"
+
+
+@pytest.mark.parametrize(
+    ("script", "target", "last"),
+    [
+        ("tools.exec_command({cmd: 'git diff \"a\" | wc -l'})", "git", "wc"),
+        ('tools.exec_command({"cmd":"cd a && ls \\"b\\"",workdir})', "ls", "ls"),
+        ("const cmd = `make`; tools.exec_command({cmd})", "make", "make"),
+        ("tools.apply_patch('*** Update File: a.py\\n')", "a.py", None),
+    ],
+)
+def test_a_script_is_about_its_first_command(tmp_path, script, target, last) -> None:
+    rollout = begun_rollout()
+    rollout.item("custom_tool_call", name="exec", input=script, call_id="c")
+    found = calls(facts_of(tmp_path, rollout)).select("target", "last_command").row(0)
+    assert found == (target, last)
 
 
 @pytest.mark.slow

@@ -38,11 +38,24 @@ FIELDS: Fields = {
 # Patterns in the texts of results, for when there is no event: as Codex reads them itself.
 _EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
 _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
-_TOOK = r'(?m)(?:^Wall time:|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
+_TOOK = r'(?m)(?:^Wall time:?|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
 _OUTPUT = r"(?s)^.{0,400}?\nOutput:\n(.*)"
 _OUTPUT_IN_JSON = r'(?s)^\{"output":"(.*)","metadata":\{'
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
-_ABORTED = r"(?i)^aborted by user"
+# Scripts run tools by themselves: above what a script printed stands how it went, in a text of
+# its own, and a command's result is in there only if the script printed it.
+_SCRIPT_IN_JSON = r'^\[\{"type":"input_text","text":"Script (?:completed|failed|running|terminated)'
+_SCRIPT_FAILED = r"^Script failed\nWall time \d"
+_RESULT_IN_SCRIPT = r'\{"(?:chunk_id|wall_time_seconds)":[^{}]{0,200}'
+_EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code":(%s)\b'
+_UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
+_BETWEEN_TEXTS = {'[{"type":"input_text","text":"': "", '"},{"type":"input_text","text":"': "\n"}
+_COMMAND_IN_SCRIPT = (
+    r"""\bcmd"?\s*[:=]\s*(?:String\.raw)?(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'"""
+    r"""|`((?:[^`\\]|\\.)*)`)"""
+)
+_RUNS_ON = r"(?:Process|Script) running with (?:session|cell) ID"
+_ABORTED = r"(?i)^(?:aborted (?:by user|before dispatch)|Script terminated\nWall time \d)"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
 _ABORTED_EXIT = -1
 # A call that never ran has neither an event nor an exit code: only these words.
@@ -77,6 +90,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     seconds = pl.col("resets_s")
     tag = pl.col("error_type")
     output = pl.col("output").str.slice(0, _MOST_SEARCHED_CHARS)
+    rows = _with_scripts(rows)
     classified = rows.with_columns(
         whole_numbers(_COUNTS),
         at=pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT),
@@ -113,9 +127,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         first_token_s=pl.col("first_ms") / 1000,
         timeout_s=if_call.then(timeout_ms.cast(pl.Float64) / 1000),
         is_escalated=if_call.then(pl.col("asked").str.contains(_ESCALATED)),
-        is_background=if_result.then(
-            pl.col("head").str.contains("Process running with session ID")
-        ),
+        is_background=if_result.then(pl.col("head").str.contains(_RUNS_ON)),
         n_text_chars=pl.coalesce(
             pl.col("text").str.len_chars(), words.list.eval(pl.element().str.len_chars()).list.sum()
         ),
@@ -134,7 +146,8 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
             "output",
         )
     )
-    asked, results = (read.select(texts).to_series() for texts in (if_call.then("asked"), given))
+    asks = if_call.then(_asked_by_script())
+    asked, results = (read.select(texts).to_series() for texts in (asks, given))
     read = read.hstack([*inputs_of(asked), *results_of(results)])
     first = pl.coalesce("text", words.list.first()).str.slice(0, _MOST_ERROR_CHARS)
     says = phrase_of(
@@ -144,6 +157,36 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         corrects=what.str.starts_with("prompt_"),
     )
     return (_with_results(read.with_columns(says=says)),)
+
+
+def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with what scripts printed as plain text, and the exit codes of commands in it."""
+    output, is_script = pl.col("output"), pl.col("output").str.contains(_SCRIPT_IN_JSON)
+    listed = pl.when(is_script).then(output).otherwise(pl.lit("")).str.strip_suffix('"}]')
+    plain = _replaced(_replaced(listed, _BETWEEN_TEXTS), _UNESCAPED)
+    # Of several commands, one that failed is enough.
+    codes = (plain.str.extract(_EXIT_IN_SCRIPT % code) for code in (r"-?[1-9]\d*", "0"))
+    printed = plain.str.replace_all(f'{_RESULT_IN_SCRIPT}"output":"', "\n").str.strip_suffix('"}')
+    return rows.with_columns(
+        output=pl.when(is_script).then(_replaced(printed, _UNESCAPED)).otherwise(output),
+        exit_code=pl.coalesce(pl.col("exit_code").cast(pl.String), *codes),
+    )
+
+
+def _asked_by_script() -> pl.Expr:
+    """What a call asks for; above a script its first command, as its keys have no quotes."""
+    is_script = (pl.col("kind") == "custom_tool_call") & (pl.col("name") == "exec")
+    script = pl.when(is_script).then("asked").otherwise(pl.lit(""))
+    quoted = script.str.extract_groups(_COMMAND_IN_SCRIPT).struct
+    command = pl.coalesce(
+        quoted.field("1"),
+        *(quoted.field(name).str.replace_all('"', '\\"', literal=True) for name in "23"),
+    )
+    return pl.coalesce(pl.format('"cmd":"{}"\n{}', command, "asked"), "asked")
+
+
+def _replaced(text: pl.Expr, words: dict[str, str]) -> pl.Expr:
+    return text.str.replace_many(list(words), list(words.values()))
 
 
 def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
@@ -167,6 +210,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         is_event & pl.col("refused").is_not_null(),
         is_event & (status == "failed"),
         pl.col("exit_code").is_null() & pl.col("result").str.contains(_FAILED_IN_WORDS),
+        pl.col("head").str.contains(_SCRIPT_FAILED),
     )
     is_stopped = pl.col("exit_code") == _ABORTED_EXIT
     is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
