@@ -344,6 +344,60 @@ def test_a_review_has_delivered_where_it_was_left(tmp_path, outputs, delivery) -
     assert state_of(facts_of(tmp_path, rollout))["delivery"] == delivery
 
 
+def ran_by_person(rollout: Rollout) -> None:
+    rollout.message(
+        "user", "<user_shell_command>\n<command>\nls\n</command>\n</user_shell_command>"
+    )
+
+
+def compacted(rollout: Rollout) -> None:
+    rollout.add("compacted", message="summary", replacement_history=[])
+
+
+@pytest.mark.parametrize("does", [ran_by_person, compacted])
+@pytest.mark.parametrize("begins", [True, False])
+def test_what_a_person_does_between_tasks_leaves_the_thread_as_it_was(tmp_path, does, begins):
+    rollout = Rollout("one", "2026-05-18T09:00:00")
+    if not begins:
+        rollout.turn("Do it")
+        rollout.complete(None, error={"message": "x", "codex_error_info": "sandbox_error"})
+    rollout.event("task_started", 5.0, turn_id="between")
+    does(rollout)
+    rollout.event("task_complete", 1.0, turn_id="between", last_agent_message=None)
+    facts = facts_of(tmp_path, rollout)
+    own = ("completed", "ok", "not_expected", "run.completed.no_request")
+    shown = states(facts).filter(entity_id=f"{rollout.thread_id}:turn:{1 if begins else 2}")
+    assert shown.select("lifecycle", "health", "delivery", "reason_codes").row(0) == own
+    failed = ("failed", "ok", "missing", "run.failed.sandbox")
+    assert axes(facts, rollout.thread_id) == (own if begins else failed)
+    assert facts.detail(frames.TURNS)["is_last"].sum() == 1
+
+
+def test_what_an_asked_turn_leaves_behind_is_its_own(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    compacted(rollout)
+    ran_by_person(rollout)
+    rollout.complete(None)
+    assert axes(facts_of(tmp_path, rollout))[3] == EMPTY
+
+
+@pytest.mark.parametrize("tool", ["request_user_input", "request_permissions"])
+def test_a_question_waits_for_a_person_and_is_no_stall(tmp_path: Path, tool: str) -> None:
+    rollout = begun_rollout()
+    rollout.call("c1", tool)
+    asked_at = rollout.now
+    rollout.result("c1", '{"answers":{}}', 7200.0)
+    facts = facts_of(tmp_path, rollout, as_of=rollout.now)
+    assert axes(facts) == ("running", "running", "unknown", "run.health.awaiting_model")
+    waiting = ("running", "idle", "unknown", "run.health.awaiting_user")
+    past = facts_of(tmp_path, rollout, as_of=asked_at + after(60))
+    assert axes(past) == waiting
+    assert past.entities.filter(entity_type="session")["n_questions"].to_list() == [1]
+    unanswered = begun_rollout()
+    unanswered.call("c1", tool)
+    assert axes(facts_of(tmp_path / "b", unanswered, as_of=rollout.now)) == waiting
+
+
 @pytest.mark.slow
 def test_a_thread_without_a_turn_waits_for_one(tmp_path: Path) -> None:
     facts = facts_of(tmp_path, Rollout("one", "2026-05-18T09:00:00"))

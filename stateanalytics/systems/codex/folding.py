@@ -301,6 +301,7 @@ SHELL = ("shell", "shell_command", "local_shell_call", "container.exec")
 _TODAY_S = today_s_of(__package__)
 SHELL_S, MCP_S = _TODAY_S["codex.shell"], _TODAY_S["codex.mcp"]
 GRACE_S, PATIENCE_S = 60.0, 600.0
+_QUESTION_TOOLS = ("request_user_input", "request_permissions")
 _WAITS_FOR_CHILD = ("spawn_agent", "wait", "wait_agent", "send_input")
 
 
@@ -381,7 +382,8 @@ def is_mcp_tool() -> pl.Expr:
     return pl.col("name").str.starts_with("mcp__")
 
 
-OPEN = ("open_tool", "awaiting_turn_end", "awaiting_model")
+WORKING = ("open_tool", "awaiting_turn_end", "awaiting_model")
+OPEN = ("question", *WORKING)
 """Situations of work that is not over."""
 _ABORT_REASONS = ("interrupted", "replaced", "review_ended", "budget_limited")
 """Known reasons of aborts, which are names of situations, too."""
@@ -407,12 +409,11 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     )
     turns = turns.join(last_of_children.collect(), on=THREAD, how="left", maintain_order="left")
     counts = (*USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
-    turn_no, is_rolled_back = pl.col("turn_no"), pl.col("is_rolled_back")
+    turn_no, is_kept = pl.col("turn_no"), ~pl.col("is_rolled_back")
     known = turns.with_columns(
-        pl.col(counts).fill_null(0), is_rolled_back.fill_null(value=False)
+        pl.col(*counts, "n_questions").fill_null(0), pl.col("is_rolled_back").fill_null(value=False)
     ).with_columns(
         has_later=turn_no < turn_no.max().over(THREAD),
-        is_last=turn_no == turn_no.filter(~is_rolled_back).max().over(THREAD),
         has_output=(pl.col("n_text_chars") > 0)
         | (pl.col("n_tools_good") > 0)
         | pl.col("has_review"),
@@ -420,6 +421,11 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     named = with_cause(known).with_columns(situation=first_that_holds(_situation_rules()))
     situation = pl.col("situation")
     is_open, is_failed = situation.is_in(list(OPEN)), situation == "failed"
+    # What a person does between two tasks leaves the state of the thread as it is.
+    last_turns = (
+        turn_no.filter(rule).max().over(THREAD)
+        for rule in (is_kept & (situation != "no_request"), is_kept)
+    )
     policy = pl.col("approval_policy").fill_null("")
     may_ask = policy.is_in(list(_ASKING_POLICIES)) | ((policy != "never") & pl.col("asks"))
     waits = pl.col("open_tool").is_in(list(_WAITS_FOR_CHILD))
@@ -441,7 +447,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
             # The moment in an end has whole seconds; that of its record is exact.
             ended_at=pl.when(~is_open).then(pl.coalesce("end_at", "error_at", "last_activity_at")),
             last_sign_at=pl.max_horizontal("last_activity_at", pl.when(waits).then("child_at")),
-            is_last=pl.col("is_last").fill_null(value=False),
+            is_last=(turn_no == pl.coalesce(last_turns)).fill_null(value=False),
         )
         .sort(TURN)
     )
@@ -493,6 +499,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             # One answer is an event and a message, and only one of them may have the phase.
             last_phase=pl.col("phase").filter(is_said).drop_nulls().last(),
             has_review=((what == "review") & (pl.col("n_text_chars") > 0)).any(),
+            is_by_person=what.is_in(["compaction", "user_shell"]).any(),
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
             # One that no answer or call follows came between two tasks.
@@ -521,6 +528,7 @@ def _call_counts(tools: pl.DataFrame) -> pl.DataFrame:
     return tools.group_by(TURN).agg(
         **call_counts(is_open),
         asks=pl.col("is_escalated").filter(is_open).any(),
+        n_questions=(is_open & pl.col("name").is_in(list(_QUESTION_TOOLS))).sum(),
         n_tools_good=(~pl.col("is_error") & ~is_stopped.fill_null(value=False)).sum(),
     )
 
@@ -543,12 +551,15 @@ def _situation_rules() -> dict[str, pl.Expr]:
         **{word: is_aborted & (reason == word) for word in _ABORT_REASONS},
         "unknown_abort": is_aborted,
         "good": is_complete & (pl.col("final_chars") > 0),
+        # Neither a prompt nor an answer: a person ran a command, or compacted the conversation.
+        "no_request": is_complete & pl.col("is_by_person") & pl.col("last_sign").is_null(),
         "limited": is_complete & ~has_words & pl.col("rate_limit_reached").is_not_null(),
         "good_inferred": is_complete & pl.col("has_output"),
         "empty": is_complete,
         "good_message": is_old_answer,
         "superseded": had_later & ~is_written & is_closed,
         "aborted": had_later,
+        "question": pl.col("n_questions") > 0,
         "open_tool": ~is_closed,
         "awaiting_turn_end": is_answered & (pl.col("last_phase") == "final_answer"),
         "awaiting_model": pl.lit(value=True),

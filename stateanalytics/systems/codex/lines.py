@@ -73,6 +73,8 @@ _DECLINED_IN_WORDS = (
 _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
 """Context that stands where prompts do."""
+_USER_SHELL = "<user_shell_command>"
+"""A command that a person ran, of which the model reads at its next turn."""
 _SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
 SEARCH = "web_search_call"
 
@@ -251,6 +253,8 @@ def _what(first_text: pl.Expr) -> pl.Expr:
         .then(pl.lit("answer_text"))
         .when((role == "user") & ~first_text.str.contains(_FRAGMENT).fill_null(value=False))
         .then(pl.lit("prompt_text"))
+        .when((role == "user") & first_text.str.starts_with(_USER_SHELL))
+        .then(pl.lit("user_shell"))
         .otherwise(pl.lit("other"))
     )
     event, item = by("event", "kind"), by("item", "kind")
