@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.systems.history import rewound
 from stateanalytics.systems.opencode.reading import texts
+from stateanalytics.systems.opencode.records import RAN_BY_PERSON
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 from tests.contract.recording import restore
@@ -247,3 +249,51 @@ def test_the_texts_of_opencode_2_are_those_of_its_events(tmp_path):
         *(("user", "Fix it's build"), ("user", "and the tests"), ("assistant", "Done."))
     ]
     assert found["at"].is_sorted() and found["at"].dt.year().to_list() == [2026] * 3
+
+
+def ran_by_person(number: int) -> tuple[dict, dict]:
+    """What V1 writes of a command that a person ran: a prompt of its own, and no finish."""
+    words = {"type": "text", "synthetic": True, "text": RAN_BY_PERSON}
+    asked = v1_message(number, "user", parts=[words])
+    call = v1_call(metadata={"exit": 1}, output="no")
+    return asked, v1_message(number + 1, parentID=f"msg_{number}", finish=None, parts=[call])
+
+
+def shown(facts, entity_type):
+    columns = ("lifecycle", "health", "delivery")
+    return sa.states(facts).filter(entity_type=entity_type).sort("entity_id").select(columns).rows()
+
+
+NOT_ASKED, WELL = ("completed", "ok", "not_expected"), ("completed", "ok", "passed")
+FAILED = {"name": "APIError", "data": {"message": "no", "statusCode": 500}}
+
+
+@pytest.mark.parametrize(
+    ("before", "session"),
+    [
+        ((), NOT_ASKED),
+        ((PROMPT, ANSWER), WELL),
+        ((PROMPT, v1_message(2, error=FAILED)), ("failed", "degraded", "missing")),
+    ],
+)
+def test_a_command_of_a_person_leaves_the_session_as_it_was(tmp_path, before, session):
+    facts = v1_export(tmp_path, *before, *ran_by_person(5))
+    assert shown(facts, "session") == [session]
+    assert shown(facts, "turn")[-1] == NOT_ASKED
+    assert {lifecycle for lifecycle, *_ in shown(facts, "step")} <= {"succeeded", "failed"}
+    own = facts.details["opencode_executions"].row(-1, named=True)
+    assert (own["n_steps"], own["n_tools"], own["is_last"]) == (0, 1, not before)
+    later = v1_export(tmp_path, *before, *ran_by_person(5), *ran_by_person(20))
+    assert shown(rewound(later, facts.as_of).facts, "turn") == shown(facts, "turn")
+
+
+@pytest.mark.parametrize("tool", ["question", "plan_exit"])
+def test_a_question_waits_for_a_person_and_is_no_stall(tmp_path, tool):
+    call = v1_call(tool, "running", time={"start": T0}, input={"questions": []})
+    asking = v1_message(2, finish=None, time={"created": T0 + 20_000}, parts=[call])
+    facts = v1_export(tmp_path, PROMPT, asking, n_silent_s=9999)
+    assert shown(facts, "session") == [("running", "idle", "unknown")]
+    answered = v1_message(2, finish="tool-calls", parts=[v1_call(tool, input={})])
+    assert shown(v1_export(tmp_path, PROMPT, answered), "session") == [
+        ("running", "running", "unknown")
+    ]

@@ -456,6 +456,8 @@ _FORBIDDEN = (
     r"|rejected permission.*feedback:)"
 )
 """The error of a tool that a rule or a person with feedback did not allow: the turn continues."""
+_QUESTION_TOOLS = ("question", "plan_exit", "plan_enter")
+"""Tools of V1 that return when a person has answered."""
 _MESSAGE = ["source", "message_id"]
 _TURN = [*SESSION_KEY, "exec_no"]
 _NEEDS_EVENTS = (
@@ -538,7 +540,8 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
         is_rejected=pl.col("error_message").str.contains(_REJECTED).any(),
     )
     has_error = pl.col("error_type").is_not_null()
-    has_end = pl.col("completed_ms").is_not_null() & pl.col("finish").is_not_null()
+    is_by_model = pl.col("prompt_says").ne_missing("ran")
+    has_end = pl.col("completed_ms").is_not_null() & (pl.col("finish").is_not_null() | ~is_by_model)
     return (
         left_joined(assistants, of_texts, of_tools, on=_MESSAGE)
         .with_columns(
@@ -602,6 +605,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         pl.col(last).last(),
         end_event_id=pl.col("message_id").last(),
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
+        is_by_person=pl.col("prompt_says").first().eq_missing("ran"),
         n_compactions=pl.col("is_compaction").any().cast(pl.Int64),
         last_completed_ms=pl.col("completed_ms").last(),
         started_ms=pl.col("started_ms").min(),
@@ -609,7 +613,8 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         n_content_tools=pl.col("n_content_tools").sum(),
         **_of_steps(pl.lit(value=True)),
     )
-    of_tools = tools.group_by(_TURN).agg(**_N_TOOLS)
+    is_asking = (pl.col("state") == "running") & pl.col("name").is_in(list(_QUESTION_TOOLS))
+    of_tools = tools.group_by(_TURN).agg(**_N_TOOLS, n_pending_asks=is_asking.sum().cast(pl.Int64))
     joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
     called_tools = done & (pl.col("last_finish") == "tool-calls")
@@ -621,12 +626,13 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         "interrupted": is_aborted,
         "failed": pl.col("error_type").is_not_null(),
         "rejected": is_rejected,
-        "succeeded": ended & pl.col("last_finish").is_not_null(),
+        "succeeded": ended & (pl.col("last_finish").is_not_null() | pl.col("is_by_person")),
         "unknown": ended,
     }
     outcome = first_that_holds(outcomes).replace({"rejected": "interrupted"})
     return joined.with_columns(
-        pl.col("n_tools", "n_tools_completed", "n_tools_running").fill_null(0),
+        pl.col("n_tools", "n_tools_completed", "n_tools_running", "n_pending_asks").fill_null(0),
+        n_steps=pl.when("is_by_person").then(0).otherwise("n_steps"),
         is_last=pl.struct(SESSION_KEY).is_last_distinct(),
         turn_no="exec_no",
     ).with_columns(
@@ -640,7 +646,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         has_output=(pl.col("n_text_chars") > 0)
         | (pl.col("n_tools_completed") > 0)
         | (pl.col("n_content_tools").fill_null(0) > 0),
-        **dict.fromkeys(("n_terminals", "n_pending_asks"), pl.lit(0, pl.Int64)),
+        n_terminals=pl.lit(0, pl.Int64),
         **dict.fromkeys(_NEEDS_EVENTS, pl.lit(value=False)),
         **dict.fromkeys(("is_end_from_step", "is_last_of_turn"), pl.lit(value=True)),
         retry_error_message=pl.lit(None, pl.String),
@@ -677,7 +683,10 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
         .drop("n_before", "is_busy")
     )
     both = pl.concat([executions, added], how="diagonal_relaxed").sort(_TURN)
-    return both.with_columns(is_last=pl.struct(SESSION_KEY).is_last_distinct())
+    # What a person ran leaves the state of the session as it is.
+    number, is_work = pl.col("exec_no"), ~pl.col("is_by_person")
+    last = (numbers.max().over(SESSION_KEY) for numbers in (number.filter(is_work), number))
+    return both.with_columns(is_last=number == pl.coalesce(last)).drop("is_by_person")
 
 
 def _sessions(

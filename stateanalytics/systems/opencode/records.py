@@ -57,6 +57,8 @@ _CONTENT = {
     "lambda s: s = 'completed'))",
 }
 _MOST_SAID_CHARS = 500
+RAN_BY_PERSON = "The following tool was executed by the user"
+"""The prompt that V1 writes above a command of a person, of which no model is asked."""
 _OUTPUT_ENDS = "right(json_extract_string(sound, '$.state.output'), 500)"
 # V1 writes why a command stopped below its output, in words that changed twice.
 _CALL_OUTPUT = {
@@ -143,7 +145,9 @@ def _with_texts(rows: pl.DataFrame, is_call: pl.Expr) -> pl.DataFrame:
         # Who said it is in its message.
         every = pl.lit(value=True)
         said = pl.col("said").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
-        rows = rows.with_columns(says=phrase_of(said, gives_up=every, corrects=every, asks=every))
+        phrase = phrase_of(said, gives_up=every, corrects=every, asks=every)
+        ran = pl.when(said == RAN_BY_PERSON).then(pl.lit("ran"))
+        rows = rows.with_columns(says=pl.coalesce(ran, phrase))
     if "asked" in rows.columns:
         asked, given = (
             rows.select(pl.when(is_call).then(pl.col(name).cast(pl.String))).to_series()
