@@ -229,6 +229,8 @@ LAST_TURNS = [
     ([fail("context_window_exceeded")], "failed", "run.failed.context_overflow"),
     ([fail("sandbox_error")], "failed", "run.failed.sandbox"),
     ([fail("brand_new")], "failed", "run.failed.provider_unknown"),
+    ([fail("model_not_found", "no access to it")], "failed", "run.failed.provider_invalid_request"),
+    ([fail("inference_hook_denied")], "failed", "run.failed.permission_rejected"),
     ([warn, say("a"), end("a")], "completed", "run.completed.turn_complete"),
 ]
 
@@ -342,6 +344,25 @@ def test_a_review_has_delivered_where_it_was_left(tmp_path, outputs, delivery) -
         rollout.event("exited_review_mode", review_output=output)
     abort("review_ended")(rollout)
     assert state_of(facts_of(tmp_path, rollout))["delivery"] == delivery
+
+
+@pytest.mark.parametrize(("output", "delivery"), [({"findings": []}, "passed"), (None, "missing")])
+def test_a_review_of_finished_items_has_delivered_too(tmp_path, output, delivery) -> None:
+    rollout = begun_rollout()
+    for item in (
+        {"type": "EnteredReviewMode", "target": {"type": "uncommittedChanges"}},
+        {"type": "FunctionCallOutput", "name": "x", "output": "x"},
+        {"type": "Extension", "kind": "clock.sleep", "duration_ms": 5},
+        {"type": "ExitedReviewMode", "review_output": output},
+    ):
+        rollout.event("item_completed", 1.0, turn_id=rollout.turn_id, item={"id": "a"} | item)
+    rollout.add("dynamic_tools_updated", tools=[])
+    rollout.item("configuration_update")
+    rollout.item("additional_tools", tools=[])
+    rollout.complete(None)
+    facts = facts_of(tmp_path, rollout)
+    assert state_of(facts)["delivery"] == delivery
+    assert not {code for code in findings_of(facts) if code.startswith("record.unknown")}
 
 
 def ran_by_person(rollout: Rollout) -> None:

@@ -22,7 +22,13 @@ _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
 _COUNTS = (*USAGE, *SUMS, "sum_total_tokens")
 FIELDS: Fields = {
     **with_any_number(fields_read(*FRAMES), _COUNTS),
-    "text": (("payload.message", "payload.last_agent_message", "payload.review_output"), "VARCHAR"),
+    "text": (
+        (
+            *("payload.message", "payload.last_agent_message", "payload.review_output"),
+            "payload.item.review_output",
+        ),
+        "VARCHAR",
+    ),
     "content": (("payload.content", "payload.item.content"), _CONTENT),
     "asked": (("payload.arguments", "payload.input", "payload.action"), "VARCHAR"),
     "output": (("payload.output", "payload.result.Err"), "VARCHAR"),
