@@ -13,7 +13,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
 from stateanalytics.systems.codex import frames
-from stateanalytics.systems.codex.reading import calls
+from stateanalytics.systems.codex.reading import calls, used_tokens
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
 from tests.transcripts import (
@@ -462,6 +462,25 @@ def test_tokens_follow_totals_that_fall_and_answers_that_tell_themselves(tmp_pat
         usage = dict(zip(rollout_maker.PARTS, (7, 0, 2, 0, 9), strict=True))
         rollout.add("token_usage_record", turn_id=rollout.turn_id, response_id="r", usage=usage)
     assert session_of(facts_of(tmp_path, rollout))["n_input_tokens"] == 7
+
+
+def test_tokens_written_to_the_cache_have_a_price_of_their_own(tmp_path: Path) -> None:
+    rollout, older = begun_rollout(), begun_rollout(name="older")
+    rollout.tokens(100, 40, 10)
+    older.tokens(100, 40, 10)
+    for usage in rollout.lines[-1]["payload"]["info"].values():
+        usage["cache_write_input_tokens"] = 30
+    rollout.complete("a")
+    rollout.turn("More")
+    total = rollout.total | {"input_tokens": 300, "cache_write_input_tokens": 90}
+    rollout.event("token_count", info={"total_token_usage": total})
+    facts = facts_of(tmp_path, rollout, older)
+    threads = facts.entities.filter(entity_type="session").select(
+        "n_input_tokens", "n_cache_write_tokens"
+    )
+    assert sorted(threads.rows()) == [(100, None), (300, 90)]
+    used = used_tokens(facts).sort("n_input_tokens")["n_cache_write_tokens"].to_list()
+    assert used == [30, 0, 60]
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
-USAGE = ("n_input_tokens", "n_cached_tokens", "n_output_tokens", "n_reasoning_tokens")
-SUMS = ("sum_input_tokens", "sum_cached_tokens", "sum_output_tokens", "sum_reasoning_tokens")
+_PARTS = ("input", "cached", "cache_write", "output", "reasoning")
+USAGE, SUMS = (tuple(f"{of}_{part}_tokens" for part in _PARTS) for of in ("n", "sum"))
 """Tokens of one answer, and of all answers up to it."""
 
 
@@ -17,6 +17,7 @@ class Counts(Columns):
     n_answers = Integer("messages of the model")
     n_input_tokens = Integer("tokens read, from the cache too", unit="tokens")
     n_cached_tokens = Integer("tokens read from the cache", unit="tokens")
+    n_cache_write_tokens = Integer("tokens read that were written to the cache", unit="tokens")
     n_output_tokens = Integer("tokens written, reasoning too", unit="tokens")
     n_reasoning_tokens = Integer("tokens written as reasoning", unit="tokens")
     n_tool_calls = Integer("tool calls")
@@ -210,6 +211,12 @@ class CodexLines(OfInput, key=("source", "file", "line_no")):
         read_from="payload.info.last_token_usage.cached_input_tokens"
         "|payload.usage.cached_input_tokens",
     )
+    n_cache_write_tokens = Integer(
+        "read and written to the cache",
+        unit="tokens",
+        read_from="payload.info.last_token_usage.cache_write_input_tokens"
+        "|payload.usage.cache_write_input_tokens",
+    )
     n_output_tokens = Integer(
         "written, reasoning too",
         unit="tokens",
@@ -230,6 +237,11 @@ class CodexLines(OfInput, key=("source", "file", "line_no")):
         "read from the cache",
         unit="tokens",
         read_from="payload.info.total_token_usage.cached_input_tokens",
+    )
+    sum_cache_write_tokens = Integer(
+        "read and written to the cache",
+        unit="tokens",
+        read_from="payload.info.total_token_usage.cache_write_input_tokens",
     )
     sum_output_tokens = Integer(
         "written", unit="tokens", read_from="payload.info.total_token_usage.output_tokens"
