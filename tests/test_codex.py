@@ -472,8 +472,8 @@ def test_tokens_written_to_the_cache_have_a_price_of_their_own(tmp_path: Path) -
         usage["cache_write_input_tokens"] = 30
     rollout.complete("a")
     rollout.turn("More")
-    total = rollout.total | {"input_tokens": 300, "cache_write_input_tokens": 90}
-    rollout.event("token_count", info={"total_token_usage": total})
+    record = {"usage": {"input_tokens": 200, "cache_write_input_tokens": 60}}
+    rollout.add("token_usage_record", response_id="r", **record)
     facts = facts_of(tmp_path, rollout, older)
     threads = facts.entities.filter(entity_type="session").select(
         "n_input_tokens", "n_cache_write_tokens"

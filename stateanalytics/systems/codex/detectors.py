@@ -52,7 +52,7 @@ def detectors() -> tuple[Detector, ...]:
         {
             "codex_stalled": {
                 "threshold_s": pl.col("call_patience_s").fill_null(LIMITS["stalled_after_s"]),
-                "scope": situation.is_in(list(folding.WORKING)),
+                "scope": situation.is_in(list(folding.OPEN)) & (situation != "question"),
                 "limits": f"{how_long(LIMITS['stalled_after_s'])}; a command {shell_limit}; "
                 f"{server_limit}; all else {how_long(folding.PATIENCE_S)}",
             },

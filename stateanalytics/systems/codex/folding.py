@@ -382,8 +382,7 @@ def is_mcp_tool() -> pl.Expr:
     return pl.col("name").str.starts_with("mcp__")
 
 
-WORKING = ("open_tool", "awaiting_turn_end", "awaiting_model")
-OPEN = ("question", *WORKING)
+OPEN = ("question", "open_tool", "awaiting_turn_end", "awaiting_model")
 """Situations of work that is not over."""
 _ABORT_REASONS = ("interrupted", "replaced", "review_ended", "budget_limited")
 """Known reasons of aborts, which are names of situations, too."""
@@ -422,10 +421,8 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     situation = pl.col("situation")
     is_open, is_failed = situation.is_in(list(OPEN)), situation == "failed"
     # What a person does between two tasks leaves the state of the thread as it is.
-    last_turns = (
-        turn_no.filter(rule).max().over(THREAD)
-        for rule in (is_kept & (situation != "no_request"), is_kept)
-    )
+    numbers = turn_no.filter(is_kept & (situation != "no_request")), turn_no.filter(is_kept)
+    last_turn = pl.coalesce(number.max().over(THREAD) for number in numbers)
     policy = pl.col("approval_policy").fill_null("")
     may_ask = policy.is_in(list(_ASKING_POLICIES)) | ((policy != "never") & pl.col("asks"))
     waits = pl.col("open_tool").is_in(list(_WAITS_FOR_CHILD))
@@ -447,7 +444,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
             # The moment in an end has whole seconds; that of its record is exact.
             ended_at=pl.when(~is_open).then(pl.coalesce("end_at", "error_at", "last_activity_at")),
             last_sign_at=pl.max_horizontal("last_activity_at", pl.when(waits).then("child_at")),
-            is_last=(turn_no == pl.coalesce(last_turns)).fill_null(value=False),
+            is_last=(turn_no == last_turn).fill_null(value=False),
         )
         .sort(TURN)
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
-_PARTS = ("input", "cached", "cache_write", "output", "reasoning")
-USAGE, SUMS = (tuple(f"{of}_{part}_tokens" for part in _PARTS) for of in ("n", "sum"))
-"""Tokens of one answer, and of all answers up to it."""
+SUMS = ("sum_input_tokens", "sum_cached_tokens", "sum_output_tokens", "sum_reasoning_tokens")
+USAGE = (*(f"n_{name.removeprefix('sum_')}" for name in SUMS), "n_cache_write_tokens")
+"""Tokens of all answers up to one, and of that answer."""
 
 
 class Counts(Columns):
@@ -237,11 +237,6 @@ class CodexLines(OfInput, key=("source", "file", "line_no")):
         "read from the cache",
         unit="tokens",
         read_from="payload.info.total_token_usage.cached_input_tokens",
-    )
-    sum_cache_write_tokens = Integer(
-        "read and written to the cache",
-        unit="tokens",
-        read_from="payload.info.total_token_usage.cache_write_input_tokens",
     )
     sum_output_tokens = Integer(
         "written", unit="tokens", read_from="payload.info.total_token_usage.output_tokens"

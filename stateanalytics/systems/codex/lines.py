@@ -19,16 +19,11 @@ _WORDS = pl.DataFrame(table_rows(__package__, "known_words.csv"))
 _MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
+_TEXTS = ("message", "last_agent_message", "review_output", "item.review_output")
 _COUNTS = (*USAGE, *SUMS, "sum_total_tokens")
 FIELDS: Fields = {
     **with_any_number(fields_read(*FRAMES), _COUNTS),
-    "text": (
-        (
-            *("payload.message", "payload.last_agent_message", "payload.review_output"),
-            "payload.item.review_output",
-        ),
-        "VARCHAR",
-    ),
+    "text": (tuple(f"payload.{name}" for name in _TEXTS), "VARCHAR"),
     "content": (("payload.content", "payload.item.content"), _CONTENT),
     "asked": (("payload.arguments", "payload.input", "payload.action"), "VARCHAR"),
     "output": (("payload.output", "payload.result.Err"), "VARCHAR"),
@@ -51,15 +46,12 @@ _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
 # Scripts run tools by themselves: above what a script printed stands how it went, in a text of
 # its own, and a command's result is in there only if the script printed it.
 _SCRIPT_IN_JSON = r'^\[\{"type":"input_text","text":"Script (?:completed|failed|running|terminated)'
-_SCRIPT_FAILED = r"^Script failed\nWall time \d"
 _RESULT_IN_SCRIPT = r'\{"(?:chunk_id|wall_time_seconds)":[^{}]{0,200}'
 _EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code":(%s)\b'
 _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _BETWEEN_TEXTS = {'[{"type":"input_text","text":"': "", '"},{"type":"input_text","text":"': "\n"}
-_COMMAND_IN_SCRIPT = (
-    r"""\bcmd"?\s*[:=]\s*(?:String\.raw)?(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'"""
-    r"""|`((?:[^`\\]|\\.)*)`)"""
-)
+_QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|(?:String\.raw)?['`]((?:[^'`\\]|\\.)*)['`])"""
+_COMMAND_IN_SCRIPT = rf'\bcmd"?\s*[:=]\s*{_QUOTED}'
 _RUNS_ON = r"(?:Process|Script) running with (?:session|cell) ID"
 _ABORTED = r"(?i)^(?:aborted (?:by user|before dispatch)|Script terminated\nWall time \d)"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
@@ -79,8 +71,6 @@ _DECLINED_IN_WORDS = (
 _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
 """Context that stands where prompts do."""
-_USER_SHELL = "<user_shell_command>"
-"""A command that a person ran, of which the model reads at its next turn."""
 _SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
 SEARCH = "web_search_call"
 
@@ -154,8 +144,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
             "output",
         )
     )
-    asks = if_call.then(_asked_by_script())
-    asked, results = (read.select(texts).to_series() for texts in (asks, given))
+    asked, results = (read.select(texts).to_series() for texts in (_asked(), given))
     read = read.hstack([*inputs_of(asked), *results_of(results)])
     first = pl.coalesce("text", words.list.first()).str.slice(0, _MOST_ERROR_CHARS)
     says = phrase_of(
@@ -181,16 +170,15 @@ def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _asked_by_script() -> pl.Expr:
+def _asked() -> pl.Expr:
     """What a call asks for; above a script its first command, as its keys have no quotes."""
     is_script = (pl.col("kind") == "custom_tool_call") & (pl.col("name") == "exec")
     script = pl.when(is_script).then("asked").otherwise(pl.lit(""))
-    quoted = script.str.extract_groups(_COMMAND_IN_SCRIPT).struct
-    command = pl.coalesce(
-        quoted.field("1"),
-        *(quoted.field(name).str.replace_all('"', '\\"', literal=True) for name in "23"),
-    )
-    return pl.coalesce(pl.format('"cmd":"{}"\n{}', command, "asked"), "asked")
+    in_script = script.str.extract_groups(_COMMAND_IN_SCRIPT).struct
+    others = in_script.field("2").str.replace_all('"', '\\"', literal=True)
+    command = pl.coalesce(in_script.field("1"), others)
+    asked = pl.coalesce(pl.format('"cmd":"{}"\n{}', command, "asked"), "asked")
+    return pl.when(pl.col("what") == "call").then(asked)
 
 
 def _replaced(text: pl.Expr, words: dict[str, str]) -> pl.Expr:
@@ -218,7 +206,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         is_event & pl.col("refused").is_not_null(),
         is_event & (status == "failed"),
         pl.col("exit_code").is_null() & pl.col("result").str.contains(_FAILED_IN_WORDS),
-        pl.col("head").str.contains(_SCRIPT_FAILED),
+        pl.col("head").str.contains(r"^Script failed\nWall time \d"),
     )
     is_stopped = pl.col("exit_code") == _ABORTED_EXIT
     is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
@@ -259,7 +247,8 @@ def _what(first_text: pl.Expr) -> pl.Expr:
         .then(pl.lit("answer_text"))
         .when((role == "user") & ~first_text.str.contains(_FRAGMENT).fill_null(value=False))
         .then(pl.lit("prompt_text"))
-        .when((role == "user") & first_text.str.starts_with(_USER_SHELL))
+        # A person ran a command: the model reads of it in its next turn.
+        .when((role == "user") & first_text.str.starts_with("<user_shell_command>"))
         .then(pl.lit("user_shell"))
         .otherwise(pl.lit("other"))
     )

@@ -233,15 +233,12 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         kind=pl.when("is_subagent").then(pl.lit("subagent")).otherwise(pl.lit("session")),
         agent=pl.coalesce("agent_role", "agent_name"),
     )
-    situation = pl.col("situation")
     return threads.entities_of(
         named,
         turns,
         tools.rename({"duration_s": "stored_duration_s"}),
         states=turns.select(_STATE_COLUMNS).with_columns(
-            n_questions=pl.when(situation.is_in(OPEN)).then(
-                (situation == "question").cast(pl.Int64)
-            )
+            n_questions=pl.when(pl.col("situation") == "question").then(1)
         ),
         calls=_calls(tools, turns),
         own={
@@ -256,7 +253,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         situations=_SITUATIONS,
         also=pl.concat_list(
             pl.when("may_ask").then(pl.lit("may_ask")),
-            pl.when(situation == "empty").then(pl.lit("unrecorded_error")),
+            pl.when(pl.col("situation") == "empty").then(pl.lit("unrecorded_error")),
         ),
     )
 
@@ -283,11 +280,8 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
         .when("is_answer").then(pl.lit("assistant"))
         .when(what == "result").then(pl.lit("tool"))
     )  # fmt: skip
-    kind = (
-        pl.when(what.is_in(["other", "user_shell"]))
-        .then(pl.coalesce("kind", "type", "what"))
-        .otherwise(what)
-    )
+    is_other = what.is_in(["other", "user_shell"])
+    kind = pl.when(is_other).then(pl.coalesce("kind", "type", "what")).otherwise(what)
     columns = (
         *("line_no", "at", "type", "kind", "what", "name", "duration_s", "error_message"),
         *("is_prompt", "is_answer", "is_copied"),
