@@ -222,12 +222,14 @@ def test_tables_have_the_newest_period_first_and_files_the_oldest(run, tmp_path,
     assert kept == sorted(kept) and len(set(kept)) > 1
 
 
-def test_costs_say_whether_runs_say_which_attempt_they_were(run, tmp_path):
+def test_costs_say_whether_runs_say_which_attempt_they_were(run, tmp_path, monkeypatch):
     as_of = ("--as-of", str(NOW_S))
     write_store(tmp_path / "state.db", sessions=[session("a")])
     _, _, err = run("costs", tmp_path / "state.db", *as_of)
     assert "n_first_pass and retries_usd are unknown: no run says which attempt it was" in err
-    _, _, err = run("costs", STORE)
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, err = run("costs", STORE)
+    assert {"total", "reported_lost"} <= set(out.split()), "a narrow terminal shows costs"
     assert "n_first_pass and retries_usd are of runs that say which attempt they were\n" in err
     play = {"id": "p", "status": "merged", "session_id": "a", "attempt": 1}
     write_store(tmp_path / "known.db", sessions=[session("a", total_cost_usd=1.0)], plays=[play])

@@ -139,7 +139,7 @@ def _tone(text: str, column: str) -> str:
 def _cut(text: str, size: int) -> list[str]:
     from rich.cells import cell_len, set_cell_size
 
-    return [text if cell_len(text) <= size else set_cell_size(text, size - 1).rstrip() + "…"]
+    return [text if cell_len(text) <= size else set_cell_size(text, size - 1).rstrip(" …") + "…"]
 
 
 def _wrapped(text: str, size: int) -> list[str]:
