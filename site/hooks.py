@@ -142,3 +142,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     return (
         markdown if is_made else relinked(markdown, PurePosixPath("docs", page.file.src_uri).parent)
     )
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """A pipe in the code of a cell, which only Markdown needs escaped."""
+    return re.sub(r"<td><code>[^<]*", lambda match: match[0].replace(r"\|", "|"), html)

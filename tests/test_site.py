@@ -69,3 +69,7 @@ def test_the_site_fetches_nothing():
     told = (ROOT / "site/mkdocs.yml").read_text("utf-8") + (ROOT / "site/site.css").read_text()
     assert "font: false" in told
     assert "http" not in told
+
+
+def test_a_pipe_in_the_code_of_a_cell_is_no_escape(hooks):
+    assert hooks.on_page_content(r"<td><code>A\|B</code></td>") == "<td><code>A|B</code></td>"
