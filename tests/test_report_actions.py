@@ -17,8 +17,9 @@ from stateanalytics.core.windows import iso_week, read_window
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting.digest import MOST_BLOCKS, as_markdown, as_slack
 from stateanalytics.reporting.entities import named_runs, place_of, show_command
-from stateanalytics.reporting.first_screen import actions_of, opening, tripped, unassigned
+from stateanalytics.reporting.first_screen import actions_of, front_of, opening, tripped, unassigned
 from stateanalytics.reporting.material import arguments_of, clean
+from stateanalytics.reporting.sections.failures import lost_of
 from tests.conftest import ROOT, component
 from tests.failures import run
 from tests.frames import AS_OF, ago, facts
@@ -32,12 +33,10 @@ HOSTILE = "<img src=x onerror=alert(1)> @everyone [x](http://evil.invalid) | `rm
 def cluster(**more):
     return {
         "cluster_id": "v1:1", "name": "boom", "code": "run.failed.exception", "state": "ongoing",
-        "is_consequence": False,
-        "is_expected": None, "is_back": None, "n_runs": 2, "n_incidents": 2, "run_s": 60.0,
-        "owner": None,
-        "ticket": None, "rank": 1, "lost": {"time": "1 min", "cost": None, "unreported": None},
-        "cost_usd": None, "cause_group": "bug", "fault_id": None, "seen_after": None,
-        **dict.fromkeys(("dimension", "value", "n_in", "n_fault")), **more,
+        "is_consequence": False, "n_runs": 2, "n_incidents": 2, "run_s": 60.0, "rank": 1,
+        "lost": {"time": "1 min", "cost": None, "unreported": None}, "cause_group": "bug",
+        **dict.fromkeys(("is_expected", "is_back", "owner", "ticket", "cost_usd", "fault_id")),
+        **dict.fromkeys(("seen_after", "dimension", "value", "n_in", "n_fault")), **more,
     }  # fmt: skip
 
 
@@ -109,7 +108,22 @@ def test_what_is_lost_comes_first_then_what_cost_most_then_what_is_open():
     assert actions_of(summary(), "", WEEK) == []
     [several] = actions_of(summary(items=[item(), item()]), "'a b.db'", WEEK)
     assert several["command"] == f"stateanalytics attention 'a b.db' --standing open {WEEK}"
-    assert several["what"] == "Resume or stop session s and 1 other"
+
+
+def test_what_continues_by_itself_is_nothing_to_do_and_no_cost_is_no_loss():
+    waits = item(reason={"what_to_do": "Nothing; it continues by itself.", "message": "retry"})
+    assert actions_of(summary(items=[waits]), "", WEEK) == []
+    [both] = actions_of(summary(items=[waits, item(name="t")]), "", WEEK)
+    assert both["what"] == "Resume or stop session “t” and 1 other"
+    told = summary([cluster(cost_usd=0.004)])
+    assert actions_of(told, "", WEEK)[0]["why"] == "2 runs, 1 min lost."
+
+
+def test_losses_of_which_neither_time_nor_cost_is_recorded_are_a_sentence():
+    sums = {"run_s": None, "cost_usd": None, "n_work": 1, "n_cost_unreported": 0}
+    told = summary(headline={"clauses": ["fine"], "numbers": [{**number(), "of": 0}]})
+    told["failures"] = {"lost": {**sums, **lost_of(sums)}}
+    assert front_of(told)["lost"] == "neither time nor cost is recorded."
 
 
 def test_open_work_always_has_a_place_and_names_what_is_left_over():
@@ -219,8 +233,8 @@ def test_the_verdict_says_where_there_is_nothing_to_compare_with(days, verdict):
     if verdict and "no run ended" in verdict:
         numbers = made.summary["headline"]["numbers"]
         changes = [one["change"] for one in numbers if one["name"] != "unresolved"]
-        assert {one["words"] for one in changes} == {"No run ended in the earlier window."}
-        assert {one["short"] for one in changes} == {""}
+        said = {(one["words"], one["short"]) for one in changes}
+        assert said == {("No run ended in the earlier window.", "")}
     if verdict:
         assert ("before" in made.summary["lost"]) == (verdict == "No significant change")
 
@@ -246,8 +260,7 @@ def test_what_to_do_is_in_the_order_of_faults_though_the_page_shows_few_clusters
 def test_thresholds_come_last_and_facts_without_a_source_have_no_place():
     rows = [{"verdict": "change", "name": "slow", "recommended": "2 h", "today": "1 h",
              "in_words": "1 h (mixed; other limits apply, too) to 2 h: 1 h gives 9.5 false alarms, "
-             "2 h 3; saves 40 min. "
-             "Evidence: 99 invocations."}, {"verdict": "keep"}]  # fmt: skip
+             "2 h 3; saves 40 min. Evidence: 99 invocations."}, {"verdict": "keep"}]  # fmt: skip
     found = actions_of(summary([cluster()], thresholds={"rows": rows}), "", WEEK)
     assert [one["what"] for one in found] == ["Fix “boom”", "Set slow to 2 h, from 1 h"]
     assert found[1]["why"] == "1 h gives 9.5 false alarms, 2 h 3; saves 40 min."
@@ -261,18 +274,13 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     first, second = actions_of(told, "a.db", WEEK)
     assert first["what"] == "Fix “no … poetry”"
     assert (first["why"], second["why"]) == ("2 runs, 1 min lost.", "2 runs.")
-    [both] = actions_of(summary(items=[item(), item()]), "a.db", WEEK)
-    assert both["what"].endswith(" and 1 other")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
 def test_every_action_of_the_sample_is_a_command_that_works(demo_week, capsys):
     actions = demo_week.summary["actions"]
-    assert len(actions) == 3
-    assert actions[0]["what"].startswith("Stop ")
-    assert actions[1]["what"].startswith("Fix ")
-    assert actions[2]["what"].startswith("Resume or stop ")
+    assert [one["what"].split()[0] for one in actions] == ["Stop", "Fix", "Resume"]
     for one in actions:
         words = one["command"].split()[1:]
         assert cli([*words, *(["--limit", "1"] if words[0] != "show" else [])]) == 0
@@ -283,9 +291,7 @@ def test_a_text_of_a_store_makes_no_markup_in_markdown():
     told = summary([cluster(name=HOSTILE, owner=HOSTILE)], losses=[{"message": HOSTILE}])
     told["actions"] = [{"what": HOSTILE, "why": HOSTILE, "who": HOSTILE, "command": "a `` b"}]
     text = as_markdown(told)
-    assert "<img" not in text
-    assert "@everyone" not in text
-    assert "http://" not in text
+    assert not re.search("<img|@everyone|http://", text)
     assert not re.search(r"(?<!\\)\[x\](?!\\)", text)
     assert "``` a `` b ```" in text
     links = "see www.evil.example, WWW.x.org, GH-12, #12 and some/repository#3"
@@ -301,8 +307,7 @@ def test_the_digest_of_the_sample_is_a_screen(demo_week):
     assert text.startswith("## Weekly report: week 2026-W21")
     # Commands are to be pasted, not read.
     assert len(re.sub(r"`[^`]*`", "", text).replace("|", " ").split()) < 390
-    assert "| Completed | 57 % |" in text
-    assert "16 more in the whole report" in text
+    assert all(words in text for words in ("| Completed | 57 % |", "16 more in the whole report"))
     assert "<*>" not in demo_week.summary["failures"]["finding"]
     assert "\\*\\>" not in text, "a gap is said as one"
 

@@ -140,7 +140,9 @@ def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str |
     """
     if not lost or not lost["n_work"]:
         return None
-    words = say("lost.now", time=lost["time"], cost=lost["cost"])
+    no_time = "lost.not_recorded" if lost["cost_usd"] is None else "lost.of_cost"
+    name = no_time if lost["run_s"] is None else "lost.now"
+    words = say(name, time=lost["time"], cost=lost["cost"])
     if lost["unreported"]:
         words += say("lost.unreported", n=lost["unreported"])
     if before and before["n_work"]:
@@ -252,7 +254,8 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
 
 def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Plain]:
     """One action for all open and silent work, which can still be resumed or stopped."""
-    items = open_work.get("items", ())
+    # What continues by itself is nothing to do.
+    items = [item for item in open_work.get("items", ()) if not _hint(item).startswith("Nothing")]
     if not items:
         return
     first, n, n_old = items[0], open_work["n_runs"], open_work["n_runs_old"]
@@ -338,8 +341,9 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
     cluster = fault["todo"]
     is_one = fault["n_clusters"] == 1 or fault["n_expected"] > 0
     counted = cluster if is_one else fault
-    known = {"time": counted["run_s"], "cost": counted["cost_usd"]}
-    lost = [counted["lost"][name] for name, value in known.items() if value is not None]
+    # A cost that shows as $0.00 is no loss.
+    known = {"time": counted["run_s"], "cost": round(counted["cost_usd"] or 0.0, 2)}
+    lost = [counted["lost"][name] for name, value in known.items() if value]
     cost = say("action.lost", lost=" and ".join(lost)) if lost else ""
     what_to_do = todo.get(fault["code"])
     if what_to_do and what_to_do.startswith("Read the message"):
