@@ -37,13 +37,9 @@ from stateanalytics.thresholds.frames import REVIEW
 from stateanalytics.thresholds.judge import matches_kind
 from stateanalytics.thresholds.settings import constants
 
-VERDICTS = {
-    "as_promised": "the rate since the change is as promised, within a small difference",
-    "not_as_promised": "the rate since the change differs significantly from the promised one",
-    "cannot_tell": "too few units before or since the change, or nothing could be promised",
-}
+VERDICTS = {"as_promised": "as forecast", "not_as_promised": "not so", "cannot_tell": "unclear"}
 MEASURES = {
-    "false_alarms": "flagged although they were fine",
+    "false_alarms": "are flagged although they are fine",
     "closed": "reach the limit that ends them",
     "saved": "end well only because the limit is longer",
 }
@@ -271,15 +267,13 @@ def _in_words(row: Mapping[str, Any]) -> str:
         return f"{per_hundred(row[name])} ({' to '.join(ends)})"
 
     values = (how_long(row[name]) for name in ("before_s", "after_s"))
-    promised = "nothing could be promised" if row["promised"] is None else rate("promised")
-    if row["promised"] is not None:
-        promised += " promised"
+    promised = "no forecast" if row["promised"] is None else f"{rate('promised')} forecast"
     since = "none seen since" if row["since"] is None else f"{rate('since')} since"
     before = "" if row["before"] is None else f"{per_hundred(row['before'])} before, "
     verdict = row["verdict"].replace("_", " ")
     return (
         f"{visible(row['name'])}, {' to '.join(values)} on {row['changed_at']:%Y-%m-%d}: of "
-        f"{row['per']}, {MEASURES[row['measure']]}: {before}{promised}, {since} "
+        f"{row['per']}, how many {MEASURES[row['measure']]}: {before}{promised}, {since} "
         f"({row['n_units']} invocations): {verdict}."
     )
 

@@ -40,7 +40,7 @@ def summarize_thresholds(material: Material) -> Plain:
         "costs": _costs(advice),
         "rows": [
             {
-                **_row(row, "name", "setting", "n", "in_words"),
+                **_row(row, "name", "setting", "n", "in_words", "is_mixed"),
                 "recommended": how_long(row["recommended_s"]) if row["recommended_s"] else None,
                 "verdict": SAID[row["verdict"]],
             }
@@ -90,7 +90,7 @@ def _review(material: Material) -> Plain | None:
     if changed.is_empty():
         return None
     n_of = dict(changed["verdict"].value_counts().iter_rows())
-    verdicts = [f"{number(n_of[name])} {name.replace('_', ' ')}" for name in KEPT if name in n_of]
+    verdicts = [f"{number(n_of[name])} {words}" for name, words in KEPT.items() if name in n_of]
     return {
         "finding": say("thresholds.review", n=changed["name"].n_unique(), verdicts=verdicts),
         "rows": [
