@@ -125,7 +125,7 @@ def test_the_ledger_says_whose_it_is_and_who_is_missing(tmp_path):
     made = section(WEEK, ledger=path)
     it = made.summary["failures"]
     assert "unassigned: “old friend” ($1.00, 10 min) and “cheap”" in it["finding"]
-    assert it["finding"].endswith(" Resolved, but reappeared: “returned”.")
+    assert it["also"] == ["Resolved, but reappeared: “returned”."]
     assert (it["has_ledger"], it["n_unknown"]) == (True, 1)
     page = " ".join(re.sub(r"<[^>]+>", " ", made.as_html()).split())
     for words in ("ada", "OPS-1", "unassigned", "resolved in 1.4, but reappeared", "2099-01-01",

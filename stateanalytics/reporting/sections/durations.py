@@ -170,9 +170,11 @@ def _median(row: dict[str, Any]) -> str:
     if row["median_s"] is None:
         return say("durations.no_median")
     low, high = (
-        how_long(row[name], "?", is_estimate=True) for name in ("median_low_s", "median_high_s")
+        how_long(row[name], say("durations.no_median"), is_estimate=True)
+        for name in ("median_low_s", "median_high_s")
     )
-    return say("durations.median", median=row["median_s"], low=low, high=high)
+    name = "durations.median" if row["median_low_s"] is not None else "durations.median_alone"
+    return say(name, median=row["median_s"], low=low, high=high)
 
 
 def _never(row: dict[str, Any]) -> str:

@@ -115,8 +115,7 @@ def finding_of(
         ]
         states = listed(lives) or say("failures.none_new")
         parts.append(say("failures.lives", states=states, n_weeks=n_weeks))
-    returned = _returned(clusters)
-    return capitalised("; ".join(parts)) + "." + (f" {returned}" if returned else "")
+    return capitalised("; ".join(parts)) + "."
 
 
 def _incident_counts(failed: pl.DataFrame) -> str:
@@ -230,7 +229,7 @@ def summarize_failures(material: Material) -> Plain:
     return {
         "finding": finding_of(material, clusters, codes, None if is_first else n_in_state, n_weeks),
         "denominator": "failed and timed-out entities of the window, each work once",
-        "also": _also(material, changed),
+        "also": [*filter(None, [_returned(clusters)]), *_also(material, changed)],
         "n_rows": failed.height,
         "n_runs": runs.height,
         "n_causes": failed["cause"].n_unique(),
