@@ -456,7 +456,9 @@ def chart_severity(
             "entity_type:N",
             sort=by_type["entity_type"].to_list(),
             title=None,
-            axis=label_axis(_TYPE_LABEL_WIDTH, labelPadding=6),
+            axis=label_axis(
+                _TYPE_LABEL_WIDTH, labelPadding=6, labelExpr="replace(datum.label, /_/g, ' ')"
+            ),
         ),
         # Room right of the longest bar, where its number stands.
         x=alt.X("n:Q", axis=None).scale(domain=[0, 1.35 * max(largest(drawn, "n"), 1)], nice=False),
