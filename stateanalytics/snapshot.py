@@ -18,6 +18,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, changed_facts, losses_of
 from stateanalytics.core.text import as_written, visible
 from stateanalytics.core.windows import minute_of, read_moment
+from stateanalytics.core.words import size
 from stateanalytics.demo_data import AS_OF, demo_path
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
@@ -685,13 +686,12 @@ class Snapshot(Facts):
     def _inputs(self) -> Iterator[str]:
         """One line for every input, at most a few."""
         for row in self.sources.head(_MOST_SOURCES_SHOWN).iter_rows(named=True):
-            size = (row["size_bytes"] or 0) / 1e6
             live = ", live" if row["is_live"] else ""
             written_by = row["format"] or row["system"]
             # With one instant for several inputs, it matters where each of them ends.
             ends = self.sources.height > 1 and row["last_at"]
             up_to = f", up to {minute_of(row['last_at'])}" if ends else ""
-            yield visible(f"{row['source']}: {written_by}, {size:,.1f} MB{live}{up_to}")
+            yield visible(f"{row['source']}: {written_by}, {size(row['size_bytes'])}{live}{up_to}")
         if self.sources.height > _MOST_SOURCES_SHOWN:
             yield f"and {self.sources.height - _MOST_SOURCES_SHOWN} more, see .sources"
 
