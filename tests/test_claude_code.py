@@ -482,6 +482,69 @@ def test_causes_of_errors(tag, status, words, cause) -> None:
     assert row.select(cause_of_error()).item() == cause
 
 
+# --- commands that a person gives in place of a prompt ------------------------------------
+
+
+def typed(text: str, hidden: str | None = None) -> Callable:
+    """What a person typed, and the text for the model that stands behind it."""
+
+    def step(transcript: Transcript) -> None:
+        transcript.user(text, 60.0)
+        if hidden is not None:
+            transcript.user(hidden, 0.0, isMeta=True)
+
+    return step
+
+
+CAVEAT = typed("<local-command-caveat>Caveat</local-command-caveat>")
+SHELL = typed("<bash-input>git status</bash-input>")
+SHOWN = typed("<bash-stdout>On branch main</bash-stdout><bash-stderr></bash-stderr>")
+REVIEW = "<command-message>review</command-message>\n<command-name>/review</command-name>"
+COST = typed("<command-name>/cost</command-name>")
+STOPPED = typed("[Request interrupted by user]")
+DONE = answer("Looks good.", "end_turn")
+SKILL = [
+    lambda transcript: transcript.answer(call("s1", "Skill"), stop="tool_use", usage=USAGE),
+    lambda transcript: transcript.result("s1", "Launching skill: review"),
+]
+
+
+@pytest.mark.parametrize(
+    ("steps", "turns"),
+    [
+        pytest.param([DONE, CAVEAT, SHELL, SHOWN], ["good"], id="a shell command"),
+        pytest.param([DONE, CAVEAT, SHELL, STOPPED], ["good"], id="a stopped shell command"),
+        pytest.param([DONE, SHELL, SHOWN, DONE], ["good", "good"], id="one that is answered"),
+        pytest.param([DONE, COST, typed("<local-command-stdout>1</…>")], ["good"], id="/cost"),
+        pytest.param(
+            [overloaded, COST, CAVEAT, typed(REVIEW, "Review it"), DONE],
+            ["failed", "good"],
+            id="an answered command after a failure",
+        ),
+        pytest.param([DONE, typed(REVIEW, "Review it")], ["good"], id="not answered yet"),
+        pytest.param(
+            [DONE, typed(REVIEW, "Review it"), overloaded], ["good", "failed"], id="one that fails"
+        ),
+        pytest.param(
+            [DONE, typed(REVIEW, "Review it"), STOPPED], ["good", "interrupted"], id="stopped"
+        ),
+        pytest.param(
+            [*SKILL, typed(REVIEW, "Review it"), DONE], ["good"], id="a skill that the model called"
+        ),
+        pytest.param(
+            [DONE, COST, typed("<task-notification>"), DONE], ["good"], id="an answer to a task"
+        ),
+    ],
+)
+def test_a_command_that_a_model_answers_begins_a_turn(tmp_path, steps, turns):
+    transcript = begun_transcript()
+    for step in steps:
+        step(transcript)
+    shown = facts_of(tmp_path, transcript).detail(frames.TURNS)
+    assert shown["situation"].to_list() == turns
+    assert shown["n_prompts"].to_list() == [1] * len(turns)
+
+
 # --- subagents whose file ends without a word, and what their parent says of them ---------
 
 

@@ -91,7 +91,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         is_repeated=pl.col("uuid").is_not_null() & ~pl.struct(*THREAD, "uuid").is_first_distinct(),
         seq=pl.int_range(pl.len()).over(THREAD),
     )
-    marked = _with_replays(_with_copies(keyed))
+    marked = _with_replays(_with_copies(_with_commands(keyed)))
     kept = marked.drop(
         "request_id", "session_id", "agent_id", "is_sidechain", "is_replay", "is_shuffled"
     )
@@ -108,6 +108,35 @@ def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("follows") > pl.col("line_no")
     )
     return behind.select(*file, is_shuffled=pl.lit(value=True)).unique()
+
+
+def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
+    """A command is a prompt if hidden text and an answer follow it, and else like hidden text.
+
+    A skill that an answer called begins with a command, too, behind the result of that call. An
+    interrupt right after a command stopped only that.
+    """
+    what = pl.col("what")
+    sign = pl.when(what.is_in(["command", "hidden", *SIGNS]) & (what != "progress")).then(what)
+    shown = pl.when(sign != "hidden").then(sign)
+    before, shown_before = (signs.shift(1).forward_fill().over(THREAD) for signs in (sign, shown))
+    after, shown_after = (signs.shift(-1).backward_fill().over(THREAD) for signs in (sign, shown))
+    begins = (
+        (what == "command")
+        & (after == "hidden")
+        & shown_after.is_in(["assistant", "api_error", "retry", "interrupt"])
+        & shown_before.ne_missing("tool_result")
+    )
+    is_injected = what.is_in(["command", "hidden"]) | (
+        (what == "interrupt") & (before == "command")
+    )
+    return rows.with_columns(
+        what=pl.when(begins)
+        .then(pl.lit("prompt"))
+        .when(is_injected)
+        .then(pl.lit("injected"))
+        .otherwise(what)
+    )
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:

@@ -50,8 +50,11 @@ FIELDS: Fields = {
     "counted_since_ms": (("startTime",), "DOUBLE"),
     "blocks": (("message.content",), [_BLOCK]),
 }
+_COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
+_BASH_OUTPUT = ("<bash-stdout>", "<bash-stderr>")
 _INJECTED = (
-    *("<command-name>", "<command-message>", "<local-command-", "<task-notification>"),
+    *_COMMANDS,
+    *("<local-command-", "<task-notification>"),
     *("Stop hook feedback:", "This session is being continued"),
 )
 _SUBTYPES = {
@@ -183,12 +186,19 @@ def _what() -> pl.Expr:
     kind = pl.col("type")
     tool_results = pl.element().struct.field("type") == "tool_result"
     is_own = pl.col("origin_kind").is_null() | (pl.col("origin_kind") == "human")
-    begins_injected = pl.any_horizontal(head.str.starts_with(word) for word in _INJECTED)
+    is_meta = pl.col("is_meta").fill_null(value=False)
+    begins_command, begins_output, begins_injected = (
+        pl.any_horizontal(head.str.starts_with(word) for word in words)
+        for words in (_COMMANDS, _BASH_OUTPUT, _INJECTED)
+    )
     user_rules = {
         "tool_result": pl.col("blocks").list.eval(tool_results).list.any(),
         "interrupt": pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED),
         "summary": pl.col("is_summary"),
-        "injected": pl.col("is_meta").fill_null(value=False) | ~is_own | begins_injected,
+        # Only what follows shows whether a command is for the model: see `folding`.
+        "command": is_own & ~is_meta & begins_command,
+        "hidden": is_own & (begins_output | (is_meta & ~begins_injected)),
+        "injected": is_meta | ~is_own | begins_injected,
         "prompt": pl.lit(value=True),
     }
     assistant_rules = {
