@@ -169,14 +169,54 @@ def overloaded(transcript: Transcript) -> None:
     transcript.api_error("overloaded", "server_error", 529)
 
 
+CALLED = [lambda transcript: transcript.answer(call("t", "Bash"), stop="tool_use", usage=USAGE)]
+
+
+def result(**fields: object) -> Callable:
+    return lambda transcript: transcript.result("t", "It ran.", **fields)
+
+
+HOOK_STOP = add("attachment", attachment={"type": "hook_stopped_continuation"})
+TURN_END = add("system", subtype="turn_duration")
+OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
 MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
 NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refused")
 DELIVERED = "run.delivery"
 LAST_TURNS = {
     "prompt": ([], None, "run.health.awaiting_model"),
     "an answer that continues": ([answer("a", None)], None, "run.health.awaiting_model"),
+    "a result": ([*CALLED, result()], None, "run.health.awaiting_model"),
+    "a hook that stops": (
+        [*CALLED, result(), HOOK_STOP],
+        *("cancelled", "run.cancelled.stopped_by_rule"),
+    ),
+    "a hook that stopped an earlier answer": (
+        [*CALLED, result(), HOOK_STOP, answer("a", "end_turn"), HOOK_STOP],
+        *("completed", "run.completed.turn_ended"),
+    ),
+    "a hook during a call": ([*CALLED, HOOK_STOP], None, "run.health.open_tool"),
+    "a tool that ends the turn": (
+        [*CALLED, result(toolEndsTurn=True)],
+        *("completed", "run.completed.turn_ended"),
+    ),
+    "a tool of a server that ends it": (
+        [*CALLED, result(mcpMeta=OVER_BY_TOOL)],
+        *("completed", "run.completed.turn_ended"),
+    ),
+    "a tool that fails to end it": (
+        [*CALLED, result(toolEndsTurn=True, is_error=True)],
+        *(None, "run.health.awaiting_model"),
+    ),
+    "a denial that ends it": (
+        [*CALLED, result(toolDenialEndsTurn=True, is_error=True)],
+        *("cancelled", "run.cancelled.stopped_by_rule"),
+    ),
+    "an end without an answer": (
+        [*CALLED, result(), TURN_END],
+        *("completed", f"{DELIVERED}.unknown_finish"),
+    ),
     "a confirmed answer": (
-        [answer("a", None), add("system", subtype="turn_duration")],
+        [answer("a", None), TURN_END],
         *("completed", "run.completed.turn_ended"),
     ),
     "an answer without words": ([answer("", "end_turn")], "completed", f"{DELIVERED}.empty_output"),
@@ -248,6 +288,20 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     facts = facts_of(tmp_path, transcript)
     assert axes(facts) == ("completed", "ok", "passed", "run.completed.turn_ended")
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
+
+
+@pytest.mark.parametrize("step", [result(toolEndsTurn=True), HOOK_STOP, TURN_END])
+def test_an_end_without_an_answer_is_known_when_it_is_written(tmp_path, step):
+    transcript = begun_transcript()
+    for each in [*CALLED, result()]:
+        each(transcript)
+    open_at = transcript.now
+    transcript.now += timedelta(seconds=7)
+    step(transcript)
+    facts = facts_of(tmp_path, transcript)
+    [turn] = facts.detail(frames.TURNS).to_dicts()
+    assert turn["ended_at"] == transcript.now
+    assert state_of(facts_at(facts, open_at).facts)["lifecycle"] == "running"
 
 
 def test_a_death_is_noticed_at_the_next_prompt_whatever_becomes_of_that(tmp_path: Path) -> None:
@@ -503,10 +557,6 @@ REVIEW = "<command-message>review</command-message>\n<command-name>/review</comm
 COST = typed("<command-name>/cost</command-name>")
 STOPPED = typed("[Request interrupted by user]")
 DONE = answer("Looks good.", "end_turn")
-SKILL = [
-    lambda transcript: transcript.answer(call("s1", "Skill"), stop="tool_use", usage=USAGE),
-    lambda transcript: transcript.result("s1", "Launching skill: review"),
-]
 
 
 @pytest.mark.parametrize(
@@ -529,7 +579,9 @@ SKILL = [
             [DONE, typed(REVIEW, "Review it"), STOPPED], ["good", "interrupted"], id="stopped"
         ),
         pytest.param(
-            [*SKILL, typed(REVIEW, "Review it"), DONE], ["good"], id="a skill that the model called"
+            [*CALLED, result(), typed(REVIEW, "Review it"), DONE],
+            ["good"],
+            id="a skill that the model called",
         ),
         pytest.param(
             [DONE, COST, typed("<task-notification>"), DONE], ["good"], id="an answer to a task"

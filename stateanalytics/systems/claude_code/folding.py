@@ -430,12 +430,16 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     ends = {
         "interrupted": "interrupt_at",
         "max_turns": "max_turns_at",
+        "stopped_by_rule": "rule_end_at",
+        "ended": "turn_end_at",
         "aborted": "last_activity_at",
         "superseded": "last_activity_at",
     }
     ended_at = pl.coalesce(
         *(pl.when(pl.col("situation") == name).then(column) for name, column in ends.items()),
-        pl.when(~is_open).then(pl.coalesce("answer_at", "last_activity_at")),
+        pl.when(~is_open).then(
+            pl.coalesce(pl.max_horizontal("answer_at", "tool_end_at"), "last_activity_at")
+        ),
     )
     is_waiting = pl.col("situation") == "retrying"
     has_error = is_waiting | (pl.col("situation") == "failed")
@@ -470,6 +474,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     places = {
         "answer": is_answer,
         "input": what.is_in(["prompt", "tool_result"]),
+        "tool_end": pl.col("ends_turn").eq_missing("tool"),
+        "rule_end": pl.col("ends_turn").eq_missing("denial") | (what == "hook_stop"),
         **{
             name: what == name
             for name in ("interrupt", "max_turns", "turn_end", "retry", "refusal")
@@ -549,7 +555,11 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_confirmed = stop.is_in(list(_GOOD_STOPS)) | (pl.col("turn_end_seq") > answer)
     # The agent that summarises its parent's conversation writes one answer and no end.
     is_compaction = pl.col("thread_id").str.contains(r"/acompact-[^/]+$")
-    is_known_over = _is_reported("completed") | (pl.col("is_last") & is_end & is_compaction)
+    is_ended_by_tool = is_closed & (pl.col("tool_end_seq") > answer)
+    is_known_over = (
+        _is_reported("completed") | (pl.col("is_last") & is_end & is_compaction) | is_ended_by_tool
+    )
+    is_unanswered = is_closed & (input_ > answer)
     is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
     had_later = ~pl.col("is_last")
     return {
@@ -565,6 +575,8 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "max_turns": pl.col("max_turns_seq") > answer,
         "good": ((is_end & is_confirmed) | is_known_over) & pl.col("has_output"),
         "empty": (is_end & is_confirmed) | is_known_over,
+        "stopped_by_rule": is_unanswered & (pl.col("rule_end_seq") > answer),
+        "ended": is_unanswered & (answer >= 0) & (pl.col("turn_end_seq") > input_),
         "stopped": _is_reported("stopped"),
         "reported_failed": _is_reported("failed"),
         "unknown_finish": is_end & is_odd,

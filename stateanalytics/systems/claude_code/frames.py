@@ -265,7 +265,10 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
         "of a cost record: Claude Code had no price for a model", read_from="hasUnknownModelCost"
     )
     model_usage = Text("of a cost record: tokens and cost by model so far, as JSON")
-    denial = Text("who denied a tool call, as stored", read_from="toolDenialKind")
+    denial = Text("why a tool call did not run to its end, as stored", read_from="toolDenialKind")
+    ends_turn = Text(
+        "of a tool's result that ends its turn, so that no answer follows: tool or denial"
+    )
 
 
 LINES = frame(ClaudeLines)

@@ -45,6 +45,8 @@ FIELDS: Fields = {
     "is_meta": (("isMeta",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
     "is_api_error": (("isApiErrorMessage",), "BOOLEAN"),
+    "tool_ends_turn": (("toolEndsTurn", "mcpMeta._meta.claude/endTurn"), "BOOLEAN"),
+    "denial_ends_turn": (("toolDenialEndsTurn",), "BOOLEAN"),
     "api_ms": (("totalAPIDuration",), "DOUBLE"),
     "tool_ms": (("totalToolDuration",), "DOUBLE"),
     "counted_since_ms": (("startTime",), "DOUBLE"),
@@ -63,6 +65,7 @@ _SUBTYPES = {
     "compaction": ("system", ["compact_boundary"]),
     "refusal": ("system", ["model_refusal_no_fallback"]),
     "max_turns": ("attachment", ["max_turns_reached"]),
+    "hook_stop": ("attachment", ["hook_stopped_continuation"]),
 }
 # In the text of a queued task, which is JSON or tags.
 _TASK_PATTERNS = {
@@ -147,6 +150,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     status = tag.str.extract(r'"status"\s*:\s*(\d{3})\b').cast(pl.Int64)
     nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
     smallest = pl.min_horizontal(*_CREATED)
+    is_failed = pl.col("blocks").list.eval(pl.element().struct.field("is_error")).list.any()
     queued = pl.when(pl.col("type") == "queue-operation").then("queued")
     named = rows.with_columns(
         pl.coalesce(name, queued.str.extract(pattern)).alias(name)
@@ -160,6 +164,11 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             .then(smallest)
             .otherwise(pl.max_horizontal("n_created", nested)),
             n_cache_1h_tokens="n_created_1h",
+            # A tool that fails does not end the turn.
+            ends_turn=pl.when("denial_ends_turn")
+            .then(pl.lit("denial"))
+            .when(pl.col("tool_ends_turn") & ~is_failed)
+            .then(pl.lit("tool")),
             error_type=is_error.then(tag),
             error_status=pl.coalesce("error_status", status),
             error_message=is_error.then(pl.coalesce("head", tag)),
