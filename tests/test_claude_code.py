@@ -597,6 +597,44 @@ def test_a_command_that_a_model_answers_begins_a_turn(tmp_path, steps, turns):
     assert shown["n_prompts"].to_list() == [1] * len(turns)
 
 
+FULL = "API Error: The model has reached its context window limit."
+CREDITS = "API Error: Usage credits ran out before the response was finished."
+ERROR_KINDS = [
+    *(
+        ("server_error", {"apiError": kind}, "API Error: Try again.", "provider_transport")
+        for kind in ("connection_failed", "computer_slept", "no_response", "tls_untrusted_ca")
+    ),
+    ("server_error", {"apiError": "new_kind"}, "API Error: Try again.", INTERNAL),
+    *(
+        ("invalid_request", {"apiError": kind}, "Sorry.", cause)
+        for kind, cause in (
+            ("gateway_signin_required", "provider_auth"),
+            ("dlp_request_denied", "content_filtered"),
+            ("safety_monitor_blocked", "content_filtered"),
+            ("autocompact_thrashing", "context_overflow"),
+        )
+    ),
+    ("rate_limit", {"apiError": "model_requires_usage_credits"}, "Sorry.", "provider_quota"),
+    ("unknown", {}, CREDITS, "provider_quota"),
+    *((tag, {}, "Sorry.", "provider_auth") for tag in ("account_on_hold", "verification_required")),
+    ("max_output_tokens", {"apiErrorParams": {"cut": "context_window"}}, "…", "context_overflow"),
+    ("max_output_tokens", {"apiError": "max_output_tokens"}, FULL, "context_overflow"),
+    ("max_output_tokens", {"apiErrorParams": {"cut": "output_limit"}}, "…", CUT_OFF),
+]
+
+
+def test_the_exact_kind_of_an_error_decides_before_its_tag(tmp_path: Path) -> None:
+    transcripts = [begun_transcript(str(place)) for place in range(len(ERROR_KINDS))]
+    for transcript, (tag, fields, words, _) in zip(transcripts, ERROR_KINDS, strict=True):
+        transcript.api_error(words, tag, None)
+        transcript.lines[-1].update(fields)
+    shown = dict(
+        states(facts_of(tmp_path, *transcripts)).select("entity_id", "reason_codes").rows()
+    )
+    for transcript, (*given, cause) in zip(transcripts, ERROR_KINDS, strict=True):
+        assert shown[transcript.session_id].endswith(f".{cause}"), given
+
+
 # --- subagents whose file ends without a word, and what their parent says of them ---------
 
 

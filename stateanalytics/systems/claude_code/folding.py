@@ -421,7 +421,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         pl.col(counts).fill_null(0),
         is_last=pl.col("turn_no") == pl.col("turn_no").max().over(THREAD),
     ).with_columns(has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0))
-    named = situations.with_cause(known).with_columns(
+    named = situations.with_cause(known, "error_kind").with_columns(
         situation=situations.first_that_holds(_situation_rules()).replace(
             {"stopped": "interrupted", "reported_failed": "failed"}
         )
@@ -484,7 +484,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     # Any line of an answer may have its stop reason.
     name = pl.coalesce("answer_id", "uuid", what)
     is_last_answer = is_answer & (name == name.filter(is_answer).last())
-    error = pl.col("error_type", "error_status", "error_message")
+    error = pl.col("error_type", "error_status", "error_message", "error_kind")
     is_idle = (what == "assistant") & pl.col("stop_reason").is_in(list(_GOOD_STOPS))
     waited_s = (pl.col("retry_at") - at).dt.total_microseconds() / 1e6
     known = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))

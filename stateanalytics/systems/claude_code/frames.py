@@ -228,6 +228,7 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
     )
     n_text_chars = Integer("characters of text")
     error_type = Text("tag of an error, as stored", read_from="error")
+    error_kind = Text("exact kind of an error, as stored", read_from="apiErrorParams.cut|apiError")
     error_status = Integer("HTTP status of an error", read_from="apiErrorStatus")
     error_message = Text("words of an error (at most 500 characters)")
     says = Text("gives_up or asks of an answer, corrects of a prompt, by first words: a hypothesis")

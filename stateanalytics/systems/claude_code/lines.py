@@ -83,6 +83,7 @@ _BY_MODEL = (
     "map_entries(json_transform(json_extract(sound, '$.modelUsage'), "
     f"""'"MAP(VARCHAR, STRUCT({", ".join(f"{name} DOUBLE" for name in MODEL_USAGE)}))"'))::JSON"""
 )
+_FULL = "The model has reached its context window limit"
 _INTERRUPTED = "[Request interrupted by user"
 _FIRST_TEXT = (
     "list_transform(json_extract(sound, '$.message.content[*]'), lambda b: "
@@ -170,6 +171,10 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             .when(pl.col("tool_ends_turn") & ~is_failed)
             .then(pl.lit("tool")),
             error_type=is_error.then(tag),
+            # Both limits have the same tag, and older versions wrote no other.
+            error_kind=pl.when(pl.col("head").str.contains(_FULL, literal=True))
+            .then(pl.lit("context_window"))
+            .otherwise("error_kind"),
             error_status=pl.coalesce("error_status", status),
             error_message=is_error.then(pl.coalesce("head", tag)),
             retry_at=pl.col("at") + pl.duration(milliseconds=pl.col("retry_in_ms").clip(0, 1e9)),
