@@ -729,3 +729,32 @@ def test_the_words_of_a_command_are_not_those_of_the_client(tmp_path, words, cod
     transcript.result("toolu_1", words, is_error=True)
     shown = states(facts_of(tmp_path, transcript)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [f"invocation.{code}"]
+
+
+REFUSED = "The user doesn't want to proceed with this tool use."
+OPEN_END = "[Tool call not completed: an approval request expired with no answer]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "code"),
+    [
+        *(
+            (kind, words, "cancelled.interrupted")
+            for kind in ("interrupted", "cancelled")
+            for words in (REFUSED, "Exit code 137")
+        ),
+        (None, OPEN_END, "cancelled.interrupted"),
+        *(
+            (kind, "It is unavailable.", "cancelled.permission_rejected")
+            for kind in ("user-rejected", "permission-rule", "automode-unavailable", "new-kind")
+        ),
+        (None, REFUSED, "cancelled.permission_rejected"),
+        (None, "It is unavailable.", "failed.tool_error"),
+    ],
+)
+def test_a_call_that_nobody_refused_is_not_denied(tmp_path, kind, words, code):
+    transcript = begun_transcript()
+    transcript.answer(call("t", "Bash"), stop="tool_use", usage=USAGE)
+    transcript.result("t", words, is_error=True, **({"toolDenialKind": kind} if kind else {}))
+    shown = states(facts_of(tmp_path, transcript)).filter(entity_type="tool_call")
+    assert shown["reason_codes"].to_list() == [f"invocation.{code}"]

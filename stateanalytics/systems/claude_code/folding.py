@@ -27,6 +27,8 @@ SIGNS = (
 """Records that are signs of life; titles, snapshots and hooks are none."""
 BASH_S = today_s_of(__package__)["claude_code.bash"]
 BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 60.0, 600.0, 3600.0
+_STOPPED = ("interrupted", "cancelled")
+"""Denials that are none: the call was stopped or skipped, and nobody refused it."""
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
@@ -295,7 +297,10 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
         .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
     )
-    cause = situations.cause_in(pl.col("error_message"), is_denied=pl.col("denial").is_not_null())
+    is_stopped = pl.col("denial").is_in(list(_STOPPED))
+    cause = situations.cause_in(
+        pl.col("error_message"), is_denied=~is_stopped, is_stopped=is_stopped
+    )
     is_bash = pl.col("name") == "Bash"
     timeout_s = pl.when(is_bash).then(pl.col("timeout_s").clip(0, 1e7))
     has_result = pl.col("has_result").fill_null(value=False)
