@@ -176,6 +176,11 @@ def result(**fields: object) -> Callable:
     return lambda transcript: transcript.result("t", "It ran.", **fields)
 
 
+def interrupted(**fields: object) -> Callable:
+    words = [say("[Request interrupted by user for tool use]")]
+    return lambda transcript: transcript.user(words, **fields)
+
+
 HOOK_STOP = add("attachment", attachment={"type": "hook_stopped_continuation"})
 TURN_END = add("system", subtype="turn_duration")
 OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
@@ -185,6 +190,11 @@ DELIVERED = "run.delivery"
 LAST_TURNS = {
     "prompt": ([], None, "run.health.awaiting_model"),
     "an answer that continues": ([answer("a", None)], None, "run.health.awaiting_model"),
+    "an interrupt": ([*CALLED, interrupted()], "cancelled", "run.cancelled.user_interrupt"),
+    "a shutdown": (
+        [*CALLED, interrupted(interruptedByShutdown=True)],
+        *("aborted", "run.aborted.shutdown"),
+    ),
     "a result": ([*CALLED, result()], None, "run.health.awaiting_model"),
     "a hook that stops": (
         [*CALLED, result(), HOOK_STOP],
@@ -290,7 +300,10 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
 
 
-@pytest.mark.parametrize("step", [result(toolEndsTurn=True), HOOK_STOP, TURN_END])
+ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, interrupted(interruptedByShutdown=True)]
+
+
+@pytest.mark.parametrize("step", ENDS)
 def test_an_end_without_an_answer_is_known_when_it_is_written(tmp_path, step):
     transcript = begun_transcript()
     for each in [*CALLED, result()]:

@@ -21,7 +21,7 @@ from stateanalytics.systems.threads import THREAD, TURN, call_counts
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 SIGNS = (
-    *("prompt", "tool_result", "interrupt", "summary", "injected"),
+    *("prompt", "tool_result", "interrupt", "shutdown", "summary", "injected"),
     *("assistant", "api_error", "synthetic", "retry", "progress"),
 )
 """Records that are signs of life; titles, snapshots and hooks are none."""
@@ -126,11 +126,11 @@ def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
     begins = (
         (what == "command")
         & (after == "hidden")
-        & shown_after.is_in(["assistant", "api_error", "retry", "interrupt"])
+        & shown_after.is_in(["assistant", "api_error", "retry", "interrupt", "shutdown"])
         & shown_before.ne_missing("tool_result")
     )
     is_injected = what.is_in(["command", "hidden"]) | (
-        (what == "interrupt") & (before == "command")
+        what.is_in(["interrupt", "shutdown"]) & (before == "command")
     )
     return rows.with_columns(
         what=pl.when(begins)
@@ -434,6 +434,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     is_open = pl.col("situation").is_in(list(OPEN))
     ends = {
         "interrupted": "interrupt_at",
+        "shut_down": "shutdown_at",
         "max_turns": "max_turns_at",
         "stopped_by_rule": "rule_end_at",
         "ended": "turn_end_at",
@@ -483,7 +484,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
         "rule_end": pl.col("ends_turn").eq_missing("denial") | (what == "hook_stop"),
         **{
             name: what == name
-            for name in ("interrupt", "max_turns", "turn_end", "retry", "refusal")
+            for name in ("interrupt", "shutdown", "max_turns", "turn_end", "retry", "refusal")
         },
     }
     # Any line of an answer may have its stop reason.
@@ -569,6 +570,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     had_later = ~pl.col("is_last")
     return {
         "interrupted": pl.col("interrupt_seq") > answer,
+        "shut_down": pl.col("shutdown_seq") > answer,
         # A refusal and an output limit may be recorded as errors, with a misleading tag.
         "refused": situations.is_content_filter("stop_reason")
         | (pl.col("refusal_seq") > input_)

@@ -40,6 +40,7 @@ FIELDS: Fields = {
     **with_any_number({**fields_read(*FRAMES), **_CREATED}, _COUNTS),
     "queued": (("content",), "VARCHAR"),
     "retry_in_ms": (("retryInMs",), "DOUBLE"),
+    "is_by_shutdown": (("interruptedByShutdown",), "BOOLEAN"),
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
     "is_meta": (("isMeta",), "BOOLEAN"),
@@ -205,9 +206,11 @@ def _what() -> pl.Expr:
         pl.any_horizontal(head.str.starts_with(word) for word in words)
         for words in (_COMMANDS, _BASH_OUTPUT, _INJECTED)
     )
+    is_interrupt = pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED)
     user_rules = {
         "tool_result": pl.col("blocks").list.eval(tool_results).list.any(),
-        "interrupt": pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED),
+        "shutdown": is_interrupt & pl.col("is_by_shutdown"),
+        "interrupt": is_interrupt,
         "summary": pl.col("is_summary"),
         # Only what follows shows whether a command is for the model: see `folding`.
         "command": is_own & ~is_meta & begins_command,
