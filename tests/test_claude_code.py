@@ -715,6 +715,18 @@ def test_a_subagent_that_went_on_has_the_tokens_and_the_end_of_its_last_report(t
     assert state_of(facts, f"{parent.session_id}/a1")["outcome"] == "completed"
 
 
+def test_one_transcript_is_read_with_the_agents_of_its_workflows(tmp_path):
+    parent, child = a_subagent(result=None)
+    path = tmp_path / f"{parent.session_id}.jsonl"
+    agent = path.with_suffix("") / "subagents" / "workflows" / "wf_1" / "agent-a1.jsonl"
+    agent.parent.mkdir(parents=True)
+    path.write_text(parent.text())
+    agent.write_text(child.text())
+    facts = read_facts(path, as_of=child.now)[0]
+    expected = {parent.session_id, f"{parent.session_id}/a1"}
+    assert set(facts.entities.filter(entity_type="session")["entity_id"]) == expected
+
+
 def test_an_agent_that_compacts_is_over_once_it_has_answered(tmp_path):
     parent, child = a_subagent(result=None, agent="acompact-1f2e")
     facts = facts_of(tmp_path, parent, child, as_of=parent.now + timedelta(days=1))

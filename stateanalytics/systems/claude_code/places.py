@@ -72,11 +72,11 @@ def transcripts_of(path: Path) -> list[Path]:
 
     Notes
     -----
-    Folders of any depth count: older installations nested deeper. Links are not followed, as one
-    may lead back.
+    Folders of any depth count: workflows and older installations nest deeper. Links are not
+    followed, as one may lead back.
     """
     if path.is_file():
-        return [path, *sorted((path.with_suffix("") / "subagents").glob(f"agent-*{_SUFFIX}"))]
+        return [path, *sorted((path.with_suffix("") / "subagents").rglob(f"agent-*{_SUFFIX}"))]
     root = path / _PROJECTS if (path / _PROJECTS).is_dir() else path
     files = []
     for folder, inner, names in os.walk(root):
