@@ -182,6 +182,7 @@ def interrupted(**fields: object) -> Callable:
 
 
 HOOK_STOP = add("attachment", attachment={"type": "hook_stopped_continuation"})
+MODEL_END = add("ended-by-model", uuid=None)
 TURN_END = add("system", subtype="turn_duration")
 OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
 MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
@@ -190,6 +191,14 @@ DELIVERED = "run.delivery"
 LAST_TURNS = {
     "prompt": ([], None, "run.health.awaiting_model"),
     "an answer that continues": ([answer("a", None)], None, "run.health.awaiting_model"),
+    "an end by the model": (
+        [answer("bye", "end_turn"), MODEL_END],
+        *("completed", "run.completed.ended_by_model"),
+    ),
+    "an end by the model that looks like an interrupt": (
+        [*CALLED, MODEL_END, interrupted()],
+        *("completed", "run.completed.ended_by_model"),
+    ),
     "an interrupt": ([*CALLED, interrupted()], "cancelled", "run.cancelled.user_interrupt"),
     "a shutdown": (
         [*CALLED, interrupted(interruptedByShutdown=True)],
@@ -300,7 +309,8 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
 
 
-ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, interrupted(interruptedByShutdown=True)]
+ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END]
+ENDS.append(interrupted(interruptedByShutdown=True))
 
 
 @pytest.mark.parametrize("step", ENDS)

@@ -433,6 +433,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     )
     is_open = pl.col("situation").is_in(list(OPEN))
     ends = {
+        "ended_by_model": "model_end_at",
         "interrupted": "interrupt_at",
         "shut_down": "shutdown_at",
         "max_turns": "max_turns_at",
@@ -481,6 +482,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
         "answer": is_answer,
         "input": what.is_in(["prompt", "tool_result"]),
         "tool_end": pl.col("ends_turn").eq_missing("tool"),
+        "model_end": what == "model_end",
         "rule_end": pl.col("ends_turn").eq_missing("denial") | (what == "hook_stop"),
         **{
             name: what == name
@@ -569,6 +571,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
     had_later = ~pl.col("is_last")
     return {
+        "ended_by_model": pl.col("model_end_seq") > answer,
         "interrupted": pl.col("interrupt_seq") > answer,
         "shut_down": pl.col("shutdown_seq") > answer,
         # A refusal and an output limit may be recorded as errors, with a misleading tag.

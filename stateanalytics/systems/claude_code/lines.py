@@ -231,6 +231,7 @@ def _what() -> pl.Expr:
             for what, (type_, subtypes) in _SUBTYPES.items()
         },
         "progress": kind == "progress",
+        "model_end": kind == "ended-by-model",
     }
     return pl.coalesce(first_that_holds(rules), pl.lit("other"))
 
