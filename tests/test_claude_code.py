@@ -169,119 +169,85 @@ def overloaded(transcript: Transcript) -> None:
     transcript.api_error("overloaded", "server_error", 529)
 
 
-CALLED = [lambda transcript: transcript.answer(call("t", "Bash"), stop="tool_use", usage=USAGE)]
+def called(transcript: Transcript) -> None:
+    transcript.answer(call("t", "Bash"), stop="tool_use", usage=USAGE)
 
 
 def result(**fields: object) -> Callable:
     return lambda transcript: transcript.result("t", "It ran.", **fields)
 
 
-def interrupted(**fields: object) -> Callable:
-    words = [say("[Request interrupted by user for tool use]")]
-    return lambda transcript: transcript.user(words, **fields)
-
-
+INTERRUPT = [say("[Request interrupted by user for tool use]")]
+STOPPED, SHUTDOWN = (
+    lambda transcript, fields=fields: transcript.user(INTERRUPT, **fields)
+    for fields in ({}, {"interruptedByShutdown": True})
+)
 HOOK_STOP = add("attachment", attachment={"type": "hook_stopped_continuation"})
 MODEL_END = add("ended-by-model", uuid=None)
 TURN_END = add("system", subtype="turn_duration")
 OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
 MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
 NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refused")
-DELIVERED = "run.delivery"
+CALL, RESULT, GOOD = called, result(), answer("a", "end_turn")
+WAITS, OVER, RULE = "health.awaiting_model", "completed.turn_ended", "cancelled.stopped_by_rule"
 LAST_TURNS = {
-    "prompt": ([], None, "run.health.awaiting_model"),
-    "an answer that continues": ([answer("a", None)], None, "run.health.awaiting_model"),
-    "an end by the model": (
-        [answer("bye", "end_turn"), MODEL_END],
-        *("completed", "run.completed.ended_by_model"),
-    ),
-    "an end by the model that looks like an interrupt": (
-        [*CALLED, MODEL_END, interrupted()],
-        *("completed", "run.completed.ended_by_model"),
-    ),
-    "an interrupt": ([*CALLED, interrupted()], "cancelled", "run.cancelled.user_interrupt"),
-    "a shutdown": (
-        [*CALLED, interrupted(interruptedByShutdown=True)],
-        *("aborted", "run.aborted.shutdown"),
-    ),
-    "a result": ([*CALLED, result()], None, "run.health.awaiting_model"),
-    "a hook that stops": (
-        [*CALLED, result(), HOOK_STOP],
-        *("cancelled", "run.cancelled.stopped_by_rule"),
-    ),
-    "a hook that stopped an earlier answer": (
-        [*CALLED, result(), HOOK_STOP, answer("a", "end_turn"), HOOK_STOP],
-        *("completed", "run.completed.turn_ended"),
-    ),
-    "a hook during a call": ([*CALLED, HOOK_STOP], None, "run.health.open_tool"),
-    "a tool that ends the turn": (
-        [*CALLED, result(toolEndsTurn=True)],
-        *("completed", "run.completed.turn_ended"),
-    ),
-    "a tool of a server that ends it": (
-        [*CALLED, result(mcpMeta=OVER_BY_TOOL)],
-        *("completed", "run.completed.turn_ended"),
-    ),
-    "a tool that fails to end it": (
-        [*CALLED, result(toolEndsTurn=True, is_error=True)],
-        *(None, "run.health.awaiting_model"),
-    ),
-    "a denial that ends it": (
-        [*CALLED, result(toolDenialEndsTurn=True, is_error=True)],
-        *("cancelled", "run.cancelled.stopped_by_rule"),
-    ),
-    "an end without an answer": (
-        [*CALLED, result(), TURN_END],
-        *("completed", f"{DELIVERED}.unknown_finish"),
-    ),
-    "a confirmed answer": (
-        [answer("a", None), TURN_END],
-        *("completed", "run.completed.turn_ended"),
-    ),
-    "an answer without words": ([answer("", "end_turn")], "completed", f"{DELIVERED}.empty_output"),
-    "a refusal": ([answer("no", "refusal")], "failed", "run.failed.content_filtered"),
-    "an unknown reason": ([answer("a", "new word")], "completed", f"{DELIVERED}.unknown_finish"),
-    "a limit of turns": ([answer("a", None), MAX_TURNS], "timed_out", "run.timed_out.max_turns"),
-    "an error": ([overloaded], "failed", "run.failed.provider_internal"),
+    "prompt": (WAITS,),
+    "an answer that continues": (WAITS, answer("a", None)),
+    "a result": (WAITS, CALL, RESULT),
+    "a tool that fails to end it": (WAITS, CALL, result(toolEndsTurn=True, is_error=True)),
+    "a hook during a call": ("health.open_tool", CALL, HOOK_STOP),
+    "a confirmed answer": (OVER, answer("a", None), TURN_END),
+    "a tool that ends the turn": (OVER, CALL, result(toolEndsTurn=True)),
+    "a tool of a server that ends it": (OVER, CALL, result(mcpMeta=OVER_BY_TOOL)),
+    "an answer after a hook, and another hook": (OVER, CALL, RESULT, HOOK_STOP, GOOD, HOOK_STOP),
+    "a hook that stops": (RULE, CALL, RESULT, HOOK_STOP),
+    "a denial that ends it": (RULE, CALL, result(toolDenialEndsTurn=True, is_error=True)),
+    "an end without an answer": ("delivery.unknown_finish", CALL, RESULT, TURN_END),
+    "an end by the model": ("completed.ended_by_model", GOOD, MODEL_END),
+    "one that looks like an interrupt": ("completed.ended_by_model", CALL, MODEL_END, STOPPED),
+    "an interrupt": ("cancelled.user_interrupt", CALL, STOPPED),
+    "a shutdown": ("aborted.shutdown", CALL, SHUTDOWN),
+    "an answer without words": ("delivery.empty_output", answer("", "end_turn")),
+    "an unknown reason": ("delivery.unknown_finish", answer("a", "new word")),
+    "a limit of turns": ("timed_out.max_turns", answer("a", None), MAX_TURNS),
+    "an error": ("failed.provider_internal", overloaded),
+    "a refusal": ("failed.content_filtered", answer("no", "refusal")),
+    "a refusal without another model": ("failed.content_filtered", NO_FALLBACK),
     "a refusal as an error": (
-        [error_record("invalid_request", "refusal")],
-        *("failed", "run.failed.content_filtered"),
+        "failed.content_filtered",
+        error_record("invalid_request", "refusal"),
     ),
     "the output limit as an error": (
-        [error_record("max_output_tokens")],
-        "completed",
-        f"{DELIVERED}.truncated_length",
+        "delivery.truncated_length",
+        error_record("max_output_tokens"),
     ),
-    "an invalid request": (
-        [error_record("invalid_request")],
-        "failed",
-        "run.failed.provider_invalid_request",
-    ),
-    "a refusal without another model": ([NO_FALLBACK], "failed", "run.failed.content_filtered"),
+    "an invalid request": ("failed.provider_invalid_request", error_record("invalid_request")),
     "a full context window": (
-        [answer("half", "model_context_window_exceeded")],
-        *("failed", "run.failed.context_overflow"),
+        "failed.context_overflow",
+        answer("half", "model_context_window_exceeded"),
     ),
 }
+OUTCOMES = {"health": None, "delivery": "completed"}
 
 
 def test_the_last_turn_is_read_from_its_records(tmp_path: Path) -> None:
     """All in one folder: a session has the same state whatever lies next to it."""
     transcripts = {name: begun_transcript(name) for name in LAST_TURNS}
-    for name, (steps, _, _) in LAST_TURNS.items():
+    for name, (_, *steps) in LAST_TURNS.items():
         for step in steps:
             step(transcripts[name])
     shown = states(facts_of(tmp_path, *transcripts.values())).filter(entity_type="session")
     by_id = {row["entity_id"]: row for row in shown.to_dicts()}
-    for name, (_, outcome, code) in LAST_TURNS.items():
-        row = by_id[transcripts[name].session_id]
-        assert (row["outcome"], code in row["reason_codes"].split(", ")) == (outcome, True), name
+    for name, (code, *_) in LAST_TURNS.items():
+        row, word = by_id[transcripts[name].session_id], code.partition(".")[0]
+        assert row["outcome"] == OUTCOMES.get(word, word), name
+        assert f"run.{code}" in row["reason_codes"].split(", "), name
 
 
 @pytest.mark.parametrize("name", ["a refusal as an error", "the output limit as an error"])
 def test_an_error_that_is_none_keeps_its_words_but_not_its_tag(tmp_path: Path, name) -> None:
     transcript = begun_transcript()
-    [record] = LAST_TURNS[name][0]
+    _, record = LAST_TURNS[name]
     overloaded(transcript)
     record(transcript)
     facts = facts_of(tmp_path, transcript)
@@ -309,14 +275,13 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
 
 
-ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END]
-ENDS.append(interrupted(interruptedByShutdown=True))
+ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END, SHUTDOWN]
 
 
 @pytest.mark.parametrize("step", ENDS)
 def test_an_end_without_an_answer_is_known_when_it_is_written(tmp_path, step):
     transcript = begun_transcript()
-    for each in [*CALLED, result()]:
+    for each in [CALL, RESULT]:
         each(transcript)
     open_at = transcript.now
     transcript.now += timedelta(seconds=7)
@@ -562,62 +527,40 @@ def test_causes_of_errors(tag, status, words, cause) -> None:
 # --- commands that a person gives in place of a prompt ------------------------------------
 
 
-def typed(text: str, hidden: str | None = None) -> Callable:
-    """What a person typed, and the text for the model that stands behind it."""
-
-    def step(transcript: Transcript) -> None:
-        transcript.user(text, 60.0)
-        if hidden is not None:
-            transcript.user(hidden, 0.0, isMeta=True)
-
-    return step
+def typed(text: str, **fields: object) -> Callable:
+    return lambda transcript: transcript.user(text, 60.0, **fields)
 
 
-CAVEAT = typed("<local-command-caveat>Caveat</local-command-caveat>")
+CAVEAT = typed("<local-command-caveat>Caveat</local-command-caveat>", isMeta=True)
 SHELL = typed("<bash-input>git status</bash-input>")
 SHOWN = typed("<bash-stdout>On branch main</bash-stdout><bash-stderr></bash-stderr>")
-REVIEW = "<command-message>review</command-message>\n<command-name>/review</command-name>"
-COST = typed("<command-name>/cost</command-name>")
-STOPPED = typed("[Request interrupted by user]")
-DONE = answer("Looks good.", "end_turn")
+REVIEW = typed("<command-message>review</command-message>\n<command-name>/review</command-name>")
+HIDDEN = typed("Review the code.", isMeta=True)
+COST, COSTS = typed("<command-name>/cost</command-name>"), typed("<local-command-stdout>1</…>")
+TASK = typed("<task-notification>…")
+COMMANDS = {
+    "a shell command": ("good", GOOD, CAVEAT, SHELL, SHOWN),
+    "a stopped shell command": ("good", GOOD, CAVEAT, SHELL, STOPPED),
+    "a shell command that is answered": ("good good", GOOD, SHELL, SHOWN, GOOD),
+    "a local command": ("good", GOOD, CAVEAT, COST, COSTS),
+    "a local command, and a task that is answered": ("good", GOOD, CAVEAT, COST, TASK, GOOD),
+    "a command after a failure": ("failed good", overloaded, COST, CAVEAT, REVIEW, HIDDEN, GOOD),
+    "a command without an answer yet": ("good", GOOD, REVIEW, HIDDEN),
+    "a command that fails": ("good failed", GOOD, REVIEW, HIDDEN, overloaded),
+    "a command that is stopped": ("good interrupted", GOOD, REVIEW, HIDDEN, STOPPED),
+    "a skill that the model called": ("good", CALL, RESULT, REVIEW, HIDDEN, GOOD),
+}
 
 
-@pytest.mark.parametrize(
-    ("steps", "turns"),
-    [
-        pytest.param([DONE, CAVEAT, SHELL, SHOWN], ["good"], id="a shell command"),
-        pytest.param([DONE, CAVEAT, SHELL, STOPPED], ["good"], id="a stopped shell command"),
-        pytest.param([DONE, SHELL, SHOWN, DONE], ["good", "good"], id="one that is answered"),
-        pytest.param([DONE, COST, typed("<local-command-stdout>1</…>")], ["good"], id="/cost"),
-        pytest.param(
-            [overloaded, COST, CAVEAT, typed(REVIEW, "Review it"), DONE],
-            ["failed", "good"],
-            id="an answered command after a failure",
-        ),
-        pytest.param([DONE, typed(REVIEW, "Review it")], ["good"], id="not answered yet"),
-        pytest.param(
-            [DONE, typed(REVIEW, "Review it"), overloaded], ["good", "failed"], id="one that fails"
-        ),
-        pytest.param(
-            [DONE, typed(REVIEW, "Review it"), STOPPED], ["good", "interrupted"], id="stopped"
-        ),
-        pytest.param(
-            [*CALLED, result(), typed(REVIEW, "Review it"), DONE],
-            ["good"],
-            id="a skill that the model called",
-        ),
-        pytest.param(
-            [DONE, COST, typed("<task-notification>"), DONE], ["good"], id="an answer to a task"
-        ),
-    ],
-)
-def test_a_command_that_a_model_answers_begins_a_turn(tmp_path, steps, turns):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_that_a_model_answers_begins_a_turn(tmp_path: Path, name: str) -> None:
     transcript = begun_transcript()
+    turns, *steps = COMMANDS[name]
     for step in steps:
         step(transcript)
     shown = facts_of(tmp_path, transcript).detail(frames.TURNS)
-    assert shown["situation"].to_list() == turns
-    assert shown["n_prompts"].to_list() == [1] * len(turns)
+    assert shown["situation"].to_list() == turns.split()
+    assert set(shown["n_prompts"]) == {1}
 
 
 FULL = "API Error: The model has reached its context window limit."

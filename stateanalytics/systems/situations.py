@@ -554,9 +554,7 @@ _EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
 _OWN_LIMIT = r"(?im)^command timed out after"
 
 
-def cause_in(
-    message: pl.Expr, *, is_denied: pl.Expr | None = None, is_stopped: pl.Expr | None = None
-) -> pl.Expr:
+def cause_in(message: pl.Expr, *, is_denied: pl.Expr | None = None) -> pl.Expr:
     """Why a call failed, by the words of its error, as in reason codes.
 
     Parameters
@@ -565,8 +563,6 @@ def cause_in(
         Words of the error; null or empty: nothing is known.
     is_denied : polars.Expr, optional
         Where it is known that a person or a rule refused it.
-    is_stopped : polars.Expr, optional
-        Where it is known that it was stopped or skipped, and nobody refused it.
 
     Examples
     --------
@@ -579,9 +575,8 @@ def cause_in(
     has_exit = words.str.contains(_EXIT)
     for name in ("permission_rejected", "timeout"):
         rules[name] &= ~has_exit
-    for name, is_known in (("interrupted", is_stopped), ("permission_rejected", is_denied)):
-        if is_known is not None:
-            rules[name] |= is_known
+    if is_denied is not None:
+        rules["permission_rejected"] |= is_denied
     rules["timeout"] |= words.str.contains(_OWN_LIMIT)
     return pl.coalesce(
         *(pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()), pl.lit("tool_error")

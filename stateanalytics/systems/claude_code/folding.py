@@ -132,13 +132,8 @@ def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
     is_injected = what.is_in(["command", "hidden"]) | (
         what.is_in(["interrupt", "shutdown"]) & (before == "command")
     )
-    return rows.with_columns(
-        what=pl.when(begins)
-        .then(pl.lit("prompt"))
-        .when(is_injected)
-        .then(pl.lit("injected"))
-        .otherwise(what)
-    )
+    means = situations.first_that_holds({"prompt": begins, "injected": is_injected})
+    return rows.with_columns(what=pl.coalesce(means, what))
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
@@ -298,9 +293,8 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
     )
     is_stopped = pl.col("denial").is_in(list(_STOPPED))
-    cause = situations.cause_in(
-        pl.col("error_message"), is_denied=~is_stopped, is_stopped=is_stopped
-    )
+    by_words = situations.cause_in(pl.col("error_message"), is_denied=~is_stopped)
+    cause = pl.when(is_stopped).then(pl.lit("interrupted")).otherwise(by_words)
     is_bash = pl.col("name") == "Bash"
     timeout_s = pl.when(is_bash).then(pl.col("timeout_s").clip(0, 1e7))
     has_result = pl.col("has_result").fill_null(value=False)

@@ -56,8 +56,7 @@ FIELDS: Fields = {
 _COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
 _BASH_OUTPUT = ("<bash-stdout>", "<bash-stderr>")
 _INJECTED = (
-    *_COMMANDS,
-    *("<local-command-", "<task-notification>"),
+    *(*_COMMANDS, "<local-command-", "<task-notification>"),
     *("Stop hook feedback:", "This session is being continued"),
 )
 _SUBTYPES = {
@@ -167,10 +166,12 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             .otherwise(pl.max_horizontal("n_created", nested)),
             n_cache_1h_tokens="n_created_1h",
             # A tool that fails does not end the turn.
-            ends_turn=pl.when("denial_ends_turn")
-            .then(pl.lit("denial"))
-            .when(pl.col("tool_ends_turn") & ~is_failed)
-            .then(pl.lit("tool")),
+            ends_turn=first_that_holds(
+                {
+                    "denial": pl.col("denial_ends_turn"),
+                    "tool": pl.col("tool_ends_turn") & ~is_failed,
+                }
+            ),
             error_type=is_error.then(tag),
             # Both limits have the same tag, and older versions wrote no other.
             error_kind=pl.when(pl.col("head").str.contains(_FULL, literal=True))
