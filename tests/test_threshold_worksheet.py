@@ -110,7 +110,7 @@ def test_to_keep_is_not_to_know_nothing(sheet):
     """Report, command and widget use the same words for the two."""
     verdicts = dict(sheet.advice.frame.select("name", "verdict").iter_rows())
     for name in sheet.names:
-        assert f"<strong>{SAID[verdicts[name]]}</strong>" in sheet.view(name)
+        assert f"<p>{SAID[verdicts[name]].capitalize()}" in sheet.view(name)
         assert f">{SAID[verdicts[name]]}</td>" in sheet.advice._repr_html_()
 
 

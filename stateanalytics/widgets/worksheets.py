@@ -18,7 +18,6 @@ from stateanalytics.detectors.comparing import Disagreements, disagreements
 from stateanalytics.detectors.detections import Detections
 from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean, in_short
 from stateanalytics.thresholds.advice import Advice
-from stateanalytics.thresholds.judge import SAID
 from stateanalytics.widgets.drawing import (
     Shown,
     drawing,
@@ -401,9 +400,9 @@ class ThresholdWorksheet(Shown):
         return w.VBox([which, value, price, hour, shown])
 
     def _verdict(self, name: str) -> str:
-        """The verdict of the advice at its own costs."""
-        verdict, words = self.advice.frame.filter(name=name).select("verdict", "in_words").row(0)
-        return f"<p><strong>{SAID[verdict]}</strong> {html.escape(visible(words))}</p>"
+        """The advice at its own costs, which begins with its verdict."""
+        words = self.advice.frame.filter(name=name)["in_words"].item()
+        return f"<p>{html.escape(visible(words))}</p>"
 
     def _curve(self, name: str) -> pl.DataFrame:
         if name not in self.names:
