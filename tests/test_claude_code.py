@@ -537,15 +537,36 @@ SHOWN = typed("<bash-stdout>On branch main</bash-stdout><bash-stderr></bash-stde
 REVIEW = typed("<command-message>review</command-message>\n<command-name>/review</command-name>")
 HIDDEN = typed("Review the code.", isMeta=True)
 COST, COSTS = typed("<command-name>/cost</command-name>"), typed("<local-command-stdout>1</…>")
-TASK = typed("<task-notification>…")
+TASK, STOP = typed("<task-notification>…"), typed("[Request interrupted by user]")
+PLAN = typed("<command-name>/plan</command-name>")
 COMMANDS = {
     "a shell command": ("good", GOOD, CAVEAT, SHELL, SHOWN),
-    "a stopped shell command": ("good", GOOD, CAVEAT, SHELL, STOPPED),
+    "a stopped shell command": ("good", GOOD, CAVEAT, SHELL, STOP),
+    "a call that is stopped after a command": ("interrupted", CALL, CAVEAT, COST, STOPPED),
     "a shell command that is answered": ("good good", GOOD, SHELL, SHOWN, GOOD),
     "a local command": ("good", GOOD, CAVEAT, COST, COSTS),
     "a local command, and a task that is answered": ("good", GOOD, CAVEAT, COST, TASK, GOOD),
-    "a command after a failure": ("failed good", overloaded, COST, CAVEAT, REVIEW, HIDDEN, GOOD),
-    "a command without an answer yet": ("good", GOOD, REVIEW, HIDDEN),
+    "a command after a failure": (
+        "failed good",
+        overloaded,
+        CAVEAT,
+        COST,
+        COSTS,
+        REVIEW,
+        HIDDEN,
+        GOOD,
+    ),
+    "a mode and its first task": ("failed good", overloaded, PLAN, COSTS, GOOD),
+    "a command after a hook": (
+        "stopped_by_rule good",
+        CALL,
+        RESULT,
+        HOOK_STOP,
+        REVIEW,
+        HIDDEN,
+        GOOD,
+    ),
+    "a command without an answer yet": ("good awaiting_model", GOOD, REVIEW, HIDDEN),
     "a command that fails": ("good failed", GOOD, REVIEW, HIDDEN, overloaded),
     "a command that is stopped": ("good interrupted", GOOD, REVIEW, HIDDEN, STOPPED),
     "a skill that the model called": ("good", CALL, RESULT, REVIEW, HIDDEN, GOOD),

@@ -28,7 +28,7 @@ SIGNS = (
 BASH_S = today_s_of(__package__)["claude_code.bash"]
 BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 60.0, 600.0, 3600.0
 _STOPPED = ("interrupted", "cancelled")
-"""Denials that are none: the call was stopped or skipped, and nobody refused it."""
+"""Kinds of denials that mean stopped or skipped, and not refused."""
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
@@ -113,27 +113,36 @@ def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
-    """A command is a prompt if hidden text and an answer follow it, and else like hidden text.
+    """Commands of a person that the model answers are prompts, others like hidden text.
 
-    A skill that an answer called begins with a command, too, behind the result of that call. An
-    interrupt right after a command stopped only that.
+    Claude Code writes a caveat before a command that the model is not asked about. A skill that an
+    answer called begins with a command, too, behind the result of that call. An interrupt right
+    after a command stopped only that, but for one of a tool.
     """
     what = pl.col("what")
-    sign = pl.when(what.is_in(["command", "hidden", *SIGNS]) & (what != "progress")).then(what)
-    shown = pl.when(sign != "hidden").then(sign)
+    around = ("caveat", "command", "output", "hidden", "stop", "turn_end", "hook_stop", *SIGNS)
+    is_sign = what.is_in(list(around)) & ~what.is_in(["progress", "summary"])
+    sign = pl.when(is_sign & ~pl.col("is_repeated")).then(what)
+    shown = pl.when(~sign.is_in(["output", "hidden"])).then(sign)
     before, shown_before = (signs.shift(1).forward_fill().over(THREAD) for signs in (sign, shown))
     after, shown_after = (signs.shift(-1).backward_fill().over(THREAD) for signs in (sign, shown))
+    answers = ("assistant", "api_error", "retry", "interrupt", "stop", "shutdown")
+    is_answered = shown_after.is_in(list(answers))
     begins = (
         (what == "command")
-        & (after == "hidden")
-        & shown_after.is_in(["assistant", "api_error", "retry", "interrupt", "shutdown"])
-        & shown_before.ne_missing("tool_result")
+        & before.ne_missing("caveat")
+        & ~shown_before.is_in(["prompt", "tool_result"]).fill_null(value=False)
+        # The output of a local command of old versions has no caveat.
+        & (
+            after.is_in(["output", "hidden"]) & is_answered
+            | (after == "hidden") & shown_after.is_null()
+        )
     )
-    is_injected = what.is_in(["command", "hidden"]) | (
-        what.is_in(["interrupt", "shutdown"]) & (before == "command")
+    is_injected = what.is_in(["caveat", "command", "output", "hidden"]) | (
+        what.is_in(["stop", "shutdown"]) & (before == "command")
     )
-    means = situations.first_that_holds({"prompt": begins, "injected": is_injected})
-    return rows.with_columns(what=pl.coalesce(means, what))
+    means = {"prompt": begins, "injected": is_injected, "interrupt": what == "stop"}
+    return rows.with_columns(what=pl.coalesce(situations.first_that_holds(means), what))
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
@@ -508,7 +517,10 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             # One that no answer follows came between two tasks.
             n_compactions=((what == "compaction") & is_answer.reverse().cum_max().reverse()).sum(),
             n_idle_answers=name.filter(is_idle).n_unique(),
-            n_final_chars=pl.col("n_text_chars").filter(is_last_answer).sum(),
+            # No answer follows a tool that ends the turn.
+            n_final_chars=pl.when(~pl.col("ends_turn").eq_missing("tool").any()).then(
+                pl.col("n_text_chars").filter(is_last_answer).sum()
+            ),
             gives_up=pl.col("says").eq_missing("gives_up").filter(is_last_answer).any(),
             is_question=pl.col("says").eq_missing("asks").filter(is_last_answer).any(),
             is_correction=pl.col("says").eq_missing("corrects").filter(what == "prompt").first(),

@@ -314,7 +314,8 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
 
 def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     cause, turn = pl.col("cause"), pl.col("turn_situation")
-    cut_off = pl.col("is_error").is_null() & (turn == "interrupted")
+    is_stopped = turn.is_in(["interrupted", "shut_down", "ended_by_model"])
+    cut_off = pl.col("is_error").is_null() & is_stopped
     rules = {
         "call_succeeded": ~pl.col("is_error"),
         "call_cancelled": cut_off | cause.is_in(["permission_rejected", "interrupted"]),
@@ -423,8 +424,8 @@ def turns(facts: Facts) -> pl.DataFrame:
             system=pl.lit(NAME),
             entity_type=pl.lit("turn"),
             session_id=pl.col("thread_id").str.extract(r"^([^/]*)"),
-            is_empty=situation.is_in(["empty", "good", "good_inferred"])
-            & (pl.col("n_final_chars") == 0),
+            is_empty=situation.is_in(["empty", "good", "good_inferred", "ended"])
+            & pl.col("n_final_chars").eq_missing(0),
             is_cut=situation.is_in(["truncated", "overflowed"]),
             is_interrupted=situation == "interrupted",
         )
