@@ -281,6 +281,7 @@ def test_a_command_of_a_person_leaves_the_session_as_it_was(tmp_path, before, se
     assert shown(facts, "session") == [session]
     assert shown(facts, "turn")[-1] == NOT_ASKED
     assert {lifecycle for lifecycle, *_ in shown(facts, "step")} <= {"succeeded", "failed"}
+    assert not sa.failures.effort(facts)["effort"].is_in(["given_up"]).any()
     own = facts.details["opencode_executions"].row(-1, named=True)
     assert (own["n_steps"], own["n_tools"], own["is_last"]) == (0, 1, not before)
     later = v1_export(tmp_path, *before, *ran_by_person(5), *ran_by_person(20))

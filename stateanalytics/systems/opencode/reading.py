@@ -705,7 +705,8 @@ def _said(store: Store, own: str) -> pl.DataFrame:
 
 def turns(facts: Facts) -> pl.DataFrame:
     """The executions of opencode, in the shape of `schema.TURNS`."""
-    is_over = pl.col("outcome") == "succeeded"
+    # An execution without any step was asked nothing: it has no answer that could be empty.
+    is_over = (pl.col("outcome") == "succeeded") & (pl.col("n_steps") > 0)
     return schema.TURNS.conform(
         facts.detail(frames.EXECUTIONS).with_columns(
             system=pl.lit(NAME),
