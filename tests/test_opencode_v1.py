@@ -294,6 +294,7 @@ def test_a_question_waits_for_a_person_and_is_no_stall(tmp_path, tool):
     asking = v1_message(2, finish=None, time={"created": T0 + 20_000}, parts=[call])
     facts = v1_export(tmp_path, PROMPT, asking, n_silent_s=9999)
     assert shown(facts, "session") == [("running", "idle", "unknown")]
+    assert sa.detectors.detect(facts).rows.filter("fires").is_empty()
     answered = v1_message(2, finish="tool-calls", parts=[v1_call(tool, input={})])
     assert shown(v1_export(tmp_path, PROMPT, answered), "session") == [
         ("running", "running", "unknown")

@@ -89,6 +89,7 @@ def _add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
         .join(running_tools, on=RUN_KEY, how="left")
         .select(
             *("source", "entity_id", "n_unknown_finishes", "is_retry_pending", "is_claimed"),
+            "n_pending_asks",
             execution="outcome",
             n_tools_running=pl.col("n_open_calls").fill_null(0),
             event_age_s=_age_s(pl.coalesce("last_event_at", "last_active_at", "started_at"), past),
@@ -103,28 +104,31 @@ def _age_s(moment: pl.Expr, past: Past) -> pl.Expr:
     return (pl.lit(past.at) - moment).dt.total_microseconds() / 1e6
 
 
+_IS_OPEN = pl.col("execution") == "open"
+
+
 def detectors() -> tuple[Detector, ...]:
     """The detectors of opencode; their words are ``data/detectors.csv``."""
-    patience = pl.when(pl.col("n_tools_running") > 0).then(LIMITS["tool_factor"]).otherwise(1.0)
     rules: dict[str, dict[str, Any]] = {
-        "opencode_stalled": {
-            "threshold_s": LIMITS["stalled_after_s"] * patience,
-            "limits": _limits_in_words(LIMITS["stalled_after_s"]),
-        },
-        "opencode_dead": {
-            "threshold_s": LIMITS["dead_after_s"] * patience,
-            "limits": _limits_in_words(LIMITS["dead_after_s"]),
-            "when": ~pl.col("is_claimed").fill_null(value=False),
-        },
+        "opencode_stalled": _silent_for(LIMITS["stalled_after_s"]),
+        "opencode_dead": _silent_for(LIMITS["dead_after_s"])
+        | {"when": ~pl.col("is_claimed").fill_null(value=False)},
         "opencode_retry_overdue": {
             "threshold_s": LIMITS["retry_grace_s"],
             "when": pl.col("is_retry_pending"),
         },
         "opencode_runaway": {"fires": pl.col("n_unknown_finishes") >= LIMITS["min_runaway_steps"]},
     }
-    scope = {"scope": pl.col("execution") == "open"}
-    return catalogue(__package__, {name: rule | scope for name, rule in rules.items()})
+    scoped = {name: {"scope": _IS_OPEN} | rule for name, rule in rules.items()}
+    return catalogue(__package__, scoped)
 
 
-def _limits_in_words(seconds: float) -> str:
-    return f"{how_long(seconds)}; with a tool at work {how_long(seconds * LIMITS['tool_factor'])}"
+def _silent_for(seconds: float) -> dict[str, Any]:
+    """A rule of silence, with more patience while a tool works; a question waits for a person."""
+    factor = LIMITS["tool_factor"]
+    patience = pl.when(pl.col("n_tools_running") > 0).then(factor).otherwise(1.0)
+    return {
+        "scope": _IS_OPEN & (pl.col("n_pending_asks").fill_null(0) == 0),
+        "threshold_s": seconds * patience,
+        "limits": f"{how_long(seconds)}; with a tool at work {how_long(seconds * factor)}",
+    }
