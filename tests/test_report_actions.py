@@ -63,6 +63,7 @@ def item(**more):
     return {
         "entity_type": "session", "entity_id": "s", "source": "a b.db", "name": None,
         "agent": None, "project": None, "silence_s": 10.0, "when": "open for 10 s", "reason": None,
+        "n_runs": 1, "n_runs_old": 0,
         **more,
     }  # fmt: skip
 
@@ -114,7 +115,7 @@ def test_what_continues_by_itself_is_nothing_to_do_and_no_cost_is_no_loss():
     waits = item(reason={"what_to_do": "Nothing; it continues by itself.", "message": "retry"})
     assert actions_of(summary(items=[waits]), "", WEEK) == []
     [both] = actions_of(summary(items=[waits, item(name="t")]), "", WEEK)
-    assert both["what"] == "Resume or stop session “t” and 1 other"
+    assert both["what"] == "Resume or stop session “t”"
     told = summary([cluster(cost_usd=0.004)])
     assert actions_of(told, "", WEEK)[0]["why"] == "2 runs, 1 min lost."
 

@@ -254,11 +254,13 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
 
 def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Plain]:
     """One action for all open and silent work, which can still be resumed or stopped."""
-    # What continues by itself is nothing to do.
-    items = [item for item in open_work.get("items", ()) if not _hint(item).startswith("Nothing")]
+    # What continues by itself is nothing to do, and does not count.
+    every = open_work.get("items", ())
+    items = [item for item in every if not _hint(item).startswith("Nothing")]
     if not items:
         return
-    first, n, n_old = items[0], open_work["n_runs"], open_work["n_runs_old"]
+    waits, first = [item for item in every if item not in items], items[0]
+    n, n_old = (open_work[of] - sum(item[of] for item in waits) for of in ("n_runs", "n_runs_old"))
     name = f"“{first['name']}”" if first["name"] else first["entity_id"][:_ID_LENGTH]
     who = say("action.run_by", agent=first["agent"]) if first["agent"] else ""
     who += say("action.run_in", project=first["project"]) if first["project"] else ""

@@ -171,6 +171,7 @@ def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
 _KEPT = (
     *("entity_type", "entity_id", "source", "name", "kind", "project", "agent", "model"),
     *("severity", "display", "is_open", "n_alike", "n_causes", "age_s", "silence_s"),
+    *("n_runs", "n_runs_old"),
 )
 
 
@@ -241,7 +242,7 @@ def _blocked(rows: pl.DataFrame, material: Material) -> Plain:
         rows.lazy()
         .filter(is_blocked, severity="neutral")
         .sort(order, descending=[True, False, False, False])
-        .with_columns(n_alike=1, n_causes=1, lost_s=None)
+        .with_columns(n_alike=1, n_causes=1, n_runs=1, n_runs_old=0, lost_s=None)
         .collect()
     )
     n, policy = blocked.height, material.policy.version
