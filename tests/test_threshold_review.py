@@ -54,12 +54,13 @@ def test_a_shorter_limit_ends_as_many_as_promised():
     assert closed["promised_low"] < 19.4 < closed["promised_high"]
     assert closed["since_low"] < 19.4 < closed["since_high"]
     assert (closed["verdict"], closed["n_units"]) == ("as_promised", 600)
-    assert closed["in_words"].endswith("(600 invocations): as promised.")
+    assert closed["in_words"].endswith("(600 invocations): as forecast.")
 
 
 def test_work_that_became_slower_breaks_the_promise():
     found = by_measure(review(weeks_of_runs(3600.0, 1200.0, slower=2.0)))
     assert found["closed"]["verdict"] == "not_as_promised"
+    assert found["closed"]["in_words"].endswith(": not as forecast.")
 
 
 def test_nothing_can_be_promised_beyond_a_limit_that_stopped_all():

@@ -37,7 +37,14 @@ from stateanalytics.thresholds.frames import REVIEW
 from stateanalytics.thresholds.judge import matches_kind
 from stateanalytics.thresholds.settings import constants
 
-VERDICTS = {"as_promised": "as forecast", "not_as_promised": "not so", "cannot_tell": "unclear"}
+# As forecast: the whole interval of the forecast's error is within half of the forecast change,
+# or within one in a hundred. Not as forecast: that interval does not contain 0. Unclear:
+# neither, or too few units before or since the change, or nothing could be forecast.
+VERDICTS = {
+    "as_promised": "as forecast",
+    "not_as_promised": "not as forecast",
+    "cannot_tell": "unclear",
+}
 MEASURES = {
     "false_alarms": "are flagged although they are fine",
     "closed": "reach the limit that ends them",
@@ -270,11 +277,10 @@ def _in_words(row: Mapping[str, Any]) -> str:
     promised = "no forecast" if row["promised"] is None else f"{rate('promised')} forecast"
     since = "none seen since" if row["since"] is None else f"{rate('since')} since"
     before = "" if row["before"] is None else f"{per_hundred(row['before'])} before, "
-    verdict = row["verdict"].replace("_", " ")
     return (
         f"{visible(row['name'])}, {' to '.join(values)} on {row['changed_at']:%Y-%m-%d}: of "
         f"{row['per']}, how many {MEASURES[row['measure']]}: {before}{promised}, {since} "
-        f"({row['n_units']} invocations): {verdict}."
+        f"({row['n_units']} invocations): {VERDICTS[row['verdict']]}."
     )
 
 

@@ -10,8 +10,7 @@ from stateanalytics.reporting.material import Material, Plain, Section, plain_ro
 from stateanalytics.thresholds.advice import Advice, recommend
 from stateanalytics.thresholds.choice import DIRECTIONS
 from stateanalytics.thresholds.judge import SAID
-from stateanalytics.thresholds.promises import VERDICTS as KEPT
-from stateanalytics.thresholds.promises import review
+from stateanalytics.thresholds.promises import VERDICTS, review
 
 _DRAWN = ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best")
 
@@ -90,11 +89,11 @@ def _review(material: Material) -> Plain | None:
     if changed.is_empty():
         return None
     n_of = dict(changed["verdict"].value_counts().iter_rows())
-    verdicts = [f"{number(n_of[name])} {words}" for name, words in KEPT.items() if name in n_of]
+    verdicts = [f"{number(n_of[name])} {words}" for name, words in VERDICTS.items() if name in n_of]
     return {
         "finding": say("thresholds.review", n=changed["name"].n_unique(), verdicts=verdicts),
         "rows": [
-            {**row, "verdict": row["verdict"].replace("_", " ")}
+            {**row, "verdict": VERDICTS[row["verdict"]]}
             for row in plain_rows(changed, ("name", "changed_at", "verdict", "in_words"))
         ],
     }
