@@ -288,6 +288,16 @@ def test_a_command_of_a_person_leaves_the_session_as_it_was(tmp_path, before, se
     assert shown(rewound(later, facts.as_of).facts, "turn") == shown(facts, "turn")
 
 
+@pytest.mark.parametrize(("silent_s", "health"), [(60, "running"), (9 * 3600, "process_dead")])
+def test_a_command_of_a_person_without_an_end_is_open(tmp_path, silent_s, health):
+    asked, _ = ran_by_person(5)
+    call = v1_call(status="running", time={"start": T0})
+    ran = v1_message(6, parentID="msg_5", finish=None, time={"created": T0 + 60_000}, parts=[call])
+    facts = v1_export(tmp_path, PROMPT, ANSWER, asked, ran, n_silent_s=silent_s)
+    assert shown(facts, "session") == [WELL]
+    assert shown(facts, "turn") == [WELL, ("running", health, "unknown")]
+
+
 @pytest.mark.parametrize("tool", ["question", "plan_exit"])
 def test_a_question_waits_for_a_person_and_is_no_stall(tmp_path, tool):
     call = v1_call(tool, "running", time={"start": T0}, input={"questions": []})
