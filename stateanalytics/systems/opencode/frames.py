@@ -310,7 +310,7 @@ class _Records(OfInput):
     tool = Text("name of the tool")
     updated_at = Moment("when its row was last written")
     written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
-    says = Text("gives_up, asks or corrects, by first words: a hypothesis; ran: no prompt")
+    says = Text("gives_up, asks or corrects, by first words: a hypothesis; ran: a person's command")
     inputs = Inputs
     results = Results
 
