@@ -439,13 +439,15 @@ def test_rows_without_an_id_of_their_own_are_left_out_and_counted(folder: Path, 
             ALTER TABLE t RENAME TO session_interface_transitions;
             INSERT INTO session_interface_transitions SELECT * FROM session_interface_transitions;
             INSERT INTO session_interface_transitions (session_id, phase) VALUES ('api-11', 'x');
+            UPDATE sessions SET id = NULL WHERE id = 'api-4';
             """
         )
     odd = facts_of(store, as_of=AS_OF)
     moves = odd.entities.filter(entity_type="interface_transition")
     assert sorted(moves["entity_id"]) == ["itx-1", "itx-2"]
     found = odd.findings.filter(code="id.unusable").select("table", "n_rows").rows()
-    assert found == [("session_interface_transitions", 3)]
+    assert sorted(found) == [("session_interface_transitions", 3), ("sessions", 1)]
+    assert odd.entities["entity_id"].null_count() == 0
 
 
 def test_no_word_of_the_samples_is_unknown(facts: Facts) -> None:

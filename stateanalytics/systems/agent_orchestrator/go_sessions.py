@@ -92,6 +92,10 @@ def read_go(store: Store) -> GoTables:
         frames[table] = rows.with_columns(filled).with_columns(
             go_moment(pl.col(name)).alias(name) for name in moments
         )
+    sessions, ids = frames["sessions"], frames["sessions"]["id"]
+    frames["sessions"] = sessions.filter(ids.is_first_distinct() & ids.is_not_null())
+    n_lost = sessions.height - frames["sessions"].height
+    findings.append(counted(store.label, "id.unusable", n_lost, table="sessions"))
     return GoTables(frames, all_findings(*findings))
 
 
