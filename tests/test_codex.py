@@ -325,13 +325,15 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
         ('tools.exec_command({"cmd":"cd a && ls \\"b\\"",workdir})', "ls", "ls"),
         ("const cmd = `make`; tools.exec_command({cmd})", "make", "make"),
         ("tools.apply_patch('*** Update File: a.py\\n')", "a.py", None),
+        ('run({"cmd":"pytest"}); run({cmd: "diff a b"})', None, None),
     ],
 )
-def test_a_script_is_about_its_first_command(tmp_path, script, target, last) -> None:
+def test_a_script_is_about_its_only_command(tmp_path, script, target, last) -> None:
     rollout = begun_rollout()
     rollout.item("custom_tool_call", name="exec", input=script, call_id="c")
-    found = calls(facts_of(tmp_path, rollout)).select("target", "last_command").row(0)
-    assert found == (target, last)
+    found = calls(facts_of(tmp_path, rollout)).row(0, named=True)
+    assert (found["target"], found["last_command"]) == (target, last)
+    assert not found["is_test"]
 
 
 @pytest.mark.slow

@@ -171,12 +171,14 @@ def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _asked() -> pl.Expr:
-    """What a call asks for; above a script its first command, as its keys have no quotes."""
+    """What a call asks for; above a script its command, as its keys have no quotes."""
     is_script = (pl.col("kind") == "custom_tool_call") & (pl.col("name") == "exec")
     script = pl.when(is_script).then("asked").otherwise(pl.lit(""))
     in_script = script.str.extract_groups(_COMMAND_IN_SCRIPT).struct
     others = in_script.field("2").str.replace_all('"', '\\"', literal=True)
-    command = pl.coalesce(in_script.field("1"), others)
+    # Of several commands, which one a result is of is not known.
+    is_one = script.str.count_matches(_COMMAND_IN_SCRIPT) < 2
+    command = pl.when(is_one).then(pl.coalesce(in_script.field("1"), others)).otherwise(pl.lit(""))
     asked = pl.coalesce(pl.format('"cmd":"{}"\n{}', command, "asked"), "asked")
     return pl.when(pl.col("what") == "call").then(asked)
 
