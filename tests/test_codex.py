@@ -272,6 +272,9 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
         ("The docs say: a patch rejected by user is kept", None),
         ("The docs say: unsupported call: made_up", None),
         ("Exit code: 0\nWall time: 2 seconds\nOutput:\naborted by user", None),
+        ("Script failed\nWall time 3 seconds\nOutput:\nnot of a script", None),
+        ("Script terminated\nWall time 3 seconds\nOutput:\n", INTERRUPTED),
+        ("Script running with cell ID 3 was printed here", None),
     ],
 )
 def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output, code) -> None:
@@ -280,16 +283,19 @@ def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output,
     rollout.result("c", output)
     say("a")(rollout)
     end("a")(rollout)
-    shown = states(facts_of(tmp_path, rollout)).filter(entity_type="tool_call")
+    shown = states(facts := facts_of(tmp_path, rollout)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [code]
+    assert not facts.detail(frames.TOOLS)["is_background"].any()
 
 
 RESULT = '{"chunk_id":"a1","wall_time_seconds":1.5,"exit_code":%s,"output":"%s"}'
+EXITED_2 = ("failed", "exit_nonzero", 2, None)
 SCRIPTS = [
     ("completed", ["3 passed in 0.1s"], "ok", None, None, "passed"),
     ("completed", [RESULT % (1, "2 failed in 0.1s\\n")], "failed", "exit_nonzero", 1, "failed"),
-    ("completed", [RESULT % (0, "a"), RESULT % (2, "b")], "failed", "exit_nonzero", 2, None),
+    ("completed", [RESULT % (0, "a"), RESULT % (2, "b")], *EXITED_2),
     ("completed", [RESULT % (0, '{\\"exit_code\\":1}')], "ok", None, 0, None),
+    ("completed", [json.dumps(json.loads(RESULT % (2, "a")), indent=2)], *EXITED_2),
     ("completed", ['{"exit_code":1}'], "ok", None, None, None),
     ("failed", ["Script error:\nError: x"], "failed", "tool_error", None, None),
     ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
@@ -314,8 +320,9 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
     }
     running = facts.detail(frames.TOOLS).filter("is_background")["call_id"].to_list()
     assert running == [f"c{len(SCRIPTS) - 1}"]
-    [message] = calls(facts).filter(cause="tool_error")["message"]
-    assert message == "Script error:\nError: x"
+    messages = calls(facts).filter(cause="tool_error")["message"].to_list()
+    messages += calls(facts).filter(exit_code=2)["message"].to_list()
+    assert messages == ["Script error:\nError: x", "a\n\nb", "a"]
 
 
 @pytest.mark.parametrize(

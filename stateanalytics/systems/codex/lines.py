@@ -45,15 +45,21 @@ _OUTPUT_IN_JSON = r'(?s)^\{"output":"(.*)","metadata":\{'
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
 # Scripts run tools by themselves: above what a script printed stands how it went, in a text of
 # its own, and a command's result is in there only if the script printed it.
-_SCRIPT_IN_JSON = r'^\[\{"type":"input_text","text":"Script (?:completed|failed|running|terminated)'
-_RESULT_IN_SCRIPT = r'\{"(?:chunk_id|wall_time_seconds)":[^{}]{0,200}'
-_EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code":(%s)\b'
+_SCRIPT = (
+    r'^(?:\[\{"type":"input_text","text":")?'
+    r"Script (completed|failed|running|terminated)[^\n\\]{0,100}(?:\n|\\n)Wall time \d"
+)
+_NOTHING_BELOW = r"\nOutput:\s*$"
+_TEXT_BEGINS = '{"type":"input_text","text":"'
+_BETWEEN_TEXTS = f'"}},{_TEXT_BEGINS}'
+_RESULT_IN_SCRIPT = r'\{\s*"(?:chunk_id|wall_time_seconds)"\s*:[^{}]{0,200}'
+_EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code"\s*:\s*(%s)\b'
+_OUTPUT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"output"\s*:\s*"'
 _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
-_BETWEEN_TEXTS = {'[{"type":"input_text","text":"': "", '"},{"type":"input_text","text":"': "\n"}
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|(?:String\.raw)?['`]((?:[^'`\\]|\\.)*)['`])"""
 _COMMAND_IN_SCRIPT = rf'\bcmd"?\s*[:=]\s*{_QUOTED}'
-_RUNS_ON = r"(?:Process|Script) running with (?:session|cell) ID"
-_ABORTED = r"(?i)^(?:aborted (?:by user|before dispatch)|Script terminated\nWall time \d)"
+_RUNS_ON = r"(?m)^Process running with session ID"
+_ABORTED = r"(?i)^aborted (?:by user|before dispatch)"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
 _ABORTED_EXIT = -1
 # A call that never ran has neither an event nor an exit code: only these words.
@@ -125,7 +131,9 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         first_token_s=pl.col("first_ms") / 1000,
         timeout_s=if_call.then(timeout_ms.cast(pl.Float64) / 1000),
         is_escalated=if_call.then(pl.col("asked").str.contains(_ESCALATED)),
-        is_background=if_result.then(pl.col("head").str.contains(_RUNS_ON)),
+        is_background=if_result.then(
+            pl.col("head").str.contains(_RUNS_ON) | pl.col("script").eq_missing("running")
+        ),
         n_text_chars=pl.coalesce(
             pl.col("text").str.len_chars(), words.list.eval(pl.element().str.len_chars()).list.sum()
         ),
@@ -157,15 +165,26 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
 
 
 def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with what scripts printed as plain text, and the exit codes of commands in it."""
-    output, is_script = pl.col("output"), pl.col("output").str.contains(_SCRIPT_IN_JSON)
-    listed = pl.when(is_script).then(output).otherwise(pl.lit("")).str.strip_suffix('"}]')
-    plain = _replaced(_replaced(listed, _BETWEEN_TEXTS), _UNESCAPED)
+    """Rows with how scripts went, what they printed as plain text, and the exit codes in it."""
+    output, is_list = pl.col("output"), pl.col("output").str.starts_with("[")
+    # What other tools return may look like it: only scripts have lists, or print nothing.
+    is_custom = pl.col("kind") == "custom_tool_call_output"
+    is_known = is_list | is_custom | output.str.contains(_NOTHING_BELOW)
+    rows = rows.with_columns(script=pl.when(is_known).then(output.str.extract(_SCRIPT)))
+    is_printed = is_list & pl.col("script").is_not_null()
+    listed = pl.when(is_printed).then(output).otherwise(pl.lit("[")).str.strip_suffix('"}]')
+    split, text = listed.str.slice(len(_TEXT_BEGINS) + 1).str.split(_BETWEEN_TEXTS), pl.element()
+    texts = split.list.eval(_unescaped(text))
+    result = text.str.replace_all(_OUTPUT_IN_SCRIPT, "\n").str.strip_chars_end("]} \n")
+    result = pl.when(text.str.contains(_OUTPUT_IN_SCRIPT)).then(
+        _unescaped(result.str.strip_suffix('"'))
+    )
+    printed = texts.list.eval(pl.coalesce(result, text)).list.join("\n")
     # Of several commands, one that failed is enough.
-    codes = (plain.str.extract(_EXIT_IN_SCRIPT % code) for code in (r"-?[1-9]\d*", "0"))
-    printed = plain.str.replace_all(f'{_RESULT_IN_SCRIPT}"output":"', "\n").str.strip_suffix('"}')
+    exits = (_EXIT_IN_SCRIPT % code for code in (r"-?[1-9]\d*", "0"))
+    codes = (texts.list.join("\n").str.extract(exited) for exited in exits)
     return rows.with_columns(
-        output=pl.when(is_script).then(_replaced(printed, _UNESCAPED)).otherwise(output),
+        output=pl.when(is_printed).then(printed).otherwise(output),
         exit_code=pl.coalesce(pl.col("exit_code").cast(pl.String), *codes),
     )
 
@@ -183,8 +202,8 @@ def _asked() -> pl.Expr:
     return pl.when(pl.col("what") == "call").then(asked)
 
 
-def _replaced(text: pl.Expr, words: dict[str, str]) -> pl.Expr:
-    return text.str.replace_many(list(words), list(words.values()))
+def _unescaped(text: pl.Expr) -> pl.Expr:
+    return text.str.replace_many(list(_UNESCAPED), list(_UNESCAPED.values()))
 
 
 def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
@@ -208,17 +227,23 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         is_event & pl.col("refused").is_not_null(),
         is_event & (status == "failed"),
         pl.col("exit_code").is_null() & pl.col("result").str.contains(_FAILED_IN_WORDS),
-        pl.col("head").str.contains(r"^Script failed\nWall time \d"),
+        pl.col("script") == "failed",
     )
     is_stopped = pl.col("exit_code") == _ABORTED_EXIT
-    is_cancelled = pl.col("head").str.contains(_ABORTED).fill_null(value=False) | (
-        is_stopped & pl.col("result").str.contains(_ABORTED_COMMAND)
-    ).fill_null(value=False)
-    is_declined = (is_event & (status == "declined")).fill_null(value=False) | (
-        pl.col("exit_code").is_null() & pl.col("_message").str.contains(_DECLINED_IN_WORDS)
-    ).fill_null(value=False)
+    stops = (
+        pl.col("head").str.contains(_ABORTED),
+        pl.col("script") == "terminated",
+        is_stopped & pl.col("result").str.contains(_ABORTED_COMMAND),
+    )
+    refusals = (
+        is_event & (status == "declined"),
+        pl.col("exit_code").is_null() & pl.col("_message").str.contains(_DECLINED_IN_WORDS),
+    )
     is_late = (pl.col("exit_code") == 124) & pl.col("result").str.contains("timed out")
-    failed = pl.any_horizontal(sign.fill_null(value=False) for sign in signs)
+    failed, is_cancelled, is_declined = (
+        pl.any_horizontal(sign.fill_null(value=False) for sign in of)
+        for of in (signs, stops, refusals)
+    )
     is_error = failed & ~is_cancelled & ~is_declined
     if_result = pl.when(is_result)
     return typed.with_columns(
