@@ -365,6 +365,8 @@ def test_a_review_of_finished_items_has_delivered_too(tmp_path, output, delivery
         {"type": "ExitedReviewMode", "review_output": output},
     ):
         rollout.event("item_completed", 1.0, turn_id=rollout.turn_id, item={"id": "a"} | item)
+    if output:
+        compacted(rollout)
     rollout.add("dynamic_tools_updated", tools=[])
     rollout.item("configuration_update")
     rollout.item("additional_tools", tools=[])

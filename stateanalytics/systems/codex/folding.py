@@ -541,6 +541,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     had_later = pl.col("has_later")
     has_words = (pl.col("n_text_chars") > 0) | pl.col("has_review")
     is_error = pl.col("has_error") & ~is_aborted.fill_null(value=False)
+    is_unasked = pl.col("is_by_person") & pl.col("last_sign").is_null() & ~pl.col("has_review")
     return {
         # Recorded as an error, although the beginning of the answer is kept.
         "truncated": is_error & (pl.col("cause") == "truncated_length"),
@@ -549,7 +550,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "unknown_abort": is_aborted,
         "good": is_complete & (pl.col("final_chars") > 0),
         # Neither a prompt nor an answer: a person ran a command, or compacted the conversation.
-        "no_request": is_complete & pl.col("is_by_person") & pl.col("last_sign").is_null(),
+        "no_request": is_complete & is_unasked,
         "limited": is_complete & ~has_words & pl.col("rate_limit_reached").is_not_null(),
         "good_inferred": is_complete & pl.col("has_output"),
         "empty": is_complete,
