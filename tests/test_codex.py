@@ -475,7 +475,7 @@ def test_tokens_follow_totals_that_fall_and_answers_that_tell_themselves(tmp_pat
     assert session_of(facts_of(tmp_path, rollout))["n_input_tokens"] == 7
 
 
-def test_tokens_written_to_the_cache_have_a_price_of_their_own(tmp_path: Path) -> None:
+def test_tokens_written_to_the_cache_are_known_where_they_are_reported(tmp_path: Path) -> None:
     rollout, older = begun_rollout(), begun_rollout(name="older")
     rollout.tokens(100, 40, 10)
     older.tokens(100, 40, 10)
@@ -485,13 +485,15 @@ def test_tokens_written_to_the_cache_have_a_price_of_their_own(tmp_path: Path) -
     rollout.turn("More")
     record = {"usage": {"input_tokens": 200, "cache_write_input_tokens": 60}}
     rollout.add("token_usage_record", response_id="r", **record)
-    facts = facts_of(tmp_path, rollout, older)
+    none = begun_rollout(name="none")
+    none.add("token_usage_record", usage={"input_tokens": 50, "cache_write_input_tokens": 0})
+    facts = facts_of(tmp_path, rollout, older, none)
     threads = facts.entities.filter(entity_type="session").select(
         "n_input_tokens", "n_cache_write_tokens"
     )
-    assert sorted(threads.rows()) == [(100, None), (300, 90)]
+    assert sorted(threads.rows()) == [(50, 0), (100, None), (300, 90)]
     used = used_tokens(facts).sort("n_input_tokens")["n_cache_write_tokens"].to_list()
-    assert used == [30, 0, 60]
+    assert used == [0, 30, None, 60]
 
 
 @pytest.mark.slow

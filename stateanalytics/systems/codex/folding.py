@@ -222,6 +222,11 @@ def _rolled_back(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _known_sum(name: str) -> pl.Expr:
+    """The sum of a column; null where no row has it."""
+    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).clip(0).sum())
+
+
 def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     """Tokens of each turn: those of its answers if recorded, else the growth of the totals."""
     totals = (*SUMS, "sum_total_tokens")
@@ -234,13 +239,13 @@ def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     # Without the usage of the last answer, it is the growth of the total.
     growth = [
         pl.coalesce(usage, (pl.col(total) - earlier.fill_null(0)).clip(0).alias(usage)).fill_null(0)
-        for usage, total, earlier in zip(USAGE, SUMS, before, strict=False)
+        for usage, total, earlier in zip(USAGE[:-1], SUMS, before[:-1], strict=True)
     ]
     by_totals = own(counted.with_columns(*growth, is_same=is_same).filter(~pl.col("is_same")))
     answers = own(rows.filter(pl.col("what") == "usage"))
     response = pl.struct(*THREAD, "response_id")
     exact = answers.filter(pl.col("response_id").is_null() | response.is_first_distinct())
-    sums = [pl.col(USAGE).clip(0).sum()]
+    sums = [_known_sum(name) for name in USAGE]
     recorded = exact.group_by(TURN, maintain_order=True).agg(sums)
     others = by_totals.join(recorded, on=TURN, how="anti")
     return pl.concat([recorded, others.group_by(TURN, maintain_order=True).agg(sums)])
@@ -275,7 +280,7 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
         naive_total_tokens=pl.col("sum_total_tokens").drop_nulls().last().fill_null(0).clip(0),
     )
     sums = [name for name in SESSIONS.dtypes if name in TURNS.dtypes and name.startswith("n_")]
-    of_turns = turns.group_by(THREAD).agg(pl.col(sums).sum(), n_turns=pl.len())
+    of_turns = turns.group_by(THREAD).agg(*map(_known_sum, sums), n_turns=pl.len())
     titles = (
         names.drop_nulls("own_id")
         .unique(["source", "own_id"], keep="last", maintain_order=True)
@@ -290,7 +295,7 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
     sessions = left_joined(sessions, of_turns, titles, callers, on=THREAD)
     return SESSIONS.conform(
         sessions.with_columns(
-            pl.col("n_turns", *sums).fill_null(0),
+            pl.col("n_turns", *sums).exclude(USAGE[-1]).fill_null(0),
             pl.col("is_subagent").fill_null(value=False),
             session_id=pl.coalesce("root_id", "thread_id"),
         )
@@ -407,7 +412,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         child_at=pl.col("at").max()
     )
     turns = turns.join(last_of_children.collect(), on=THREAD, how="left", maintain_order="left")
-    counts = (*USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
+    counts = (*USAGE[:-1], "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     turn_no, is_kept = pl.col("turn_no"), ~pl.col("is_rolled_back")
     known = turns.with_columns(
         pl.col(*counts, "n_questions").fill_null(0), pl.col("is_rolled_back").fill_null(value=False)

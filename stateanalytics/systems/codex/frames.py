@@ -6,8 +6,12 @@ from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 SUMS = ("sum_input_tokens", "sum_cached_tokens", "sum_output_tokens", "sum_reasoning_tokens")
-USAGE = (*(f"n_{name.removeprefix('sum_')}" for name in SUMS), "n_cache_write_tokens")
-"""Tokens of all answers up to one, and of that answer."""
+"""Tokens of all answers up to one."""
+USAGE = (
+    *("n_input_tokens", "n_cached_tokens", "n_output_tokens", "n_reasoning_tokens"),
+    "n_cache_write_tokens",
+)
+"""Tokens of one answer; of the last one there is no sum, and versions before 0.145 have none."""
 
 
 class Counts(Columns):
@@ -17,7 +21,7 @@ class Counts(Columns):
     n_answers = Integer("messages of the model")
     n_input_tokens = Integer("tokens read, from the cache too", unit="tokens")
     n_cached_tokens = Integer("tokens read from the cache", unit="tokens")
-    n_cache_write_tokens = Integer("tokens read that were written to the cache", unit="tokens")
+    n_cache_write_tokens = Integer("read and written to the cache; null: unknown", unit="tokens")
     n_output_tokens = Integer("tokens written, reasoning too", unit="tokens")
     n_reasoning_tokens = Integer("tokens written as reasoning", unit="tokens")
     n_tool_calls = Integer("tool calls")

@@ -241,11 +241,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
             n_questions=pl.when(pl.col("situation") == "question").then(1)
         ),
         calls=_calls(tools, turns),
-        own={
-            "n_cache_read_tokens": pl.col("n_cached_tokens"),
-            # Versions before 0.145 do not report it.
-            "n_cache_write_tokens": pl.col("n_cache_write_tokens").replace(0, None),
-        },
+        own={"n_cache_read_tokens": pl.col("n_cached_tokens")},
         system=NAME,
         unbegun="no_turn",
         open_=OPEN,
