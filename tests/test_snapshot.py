@@ -122,8 +122,8 @@ def test_several_inputs_say_that_they_share_one_instant_and_where_each_ends(tmp_
     assert "one instant" not in repr(one) + one._repr_html_()
     for shown in (repr(both), both._repr_html_()):
         assert "(the newest moment in the data, one instant for all 2 inputs)" in shown
-        assert "MB, up to 2026-05-27 00:00 UTC" in shown
-        assert "MB, up to 2026-05-24 00:00 UTC" in shown
+        assert "kB, up to 2026-05-27 00:00 UTC" in shown
+        assert "kB, up to 2026-05-24 00:00 UTC" in shown
     told = [sa.report(snap, sections=["provenance"]).summary for snap in (one, both)]
     said = [summary["provenance"]["as_of"]["in_words"] for summary in told]
     assert "inputs" not in said[0]
