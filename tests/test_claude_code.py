@@ -753,7 +753,7 @@ OPEN_END = "[Tool call not completed: an approval request expired with no answer
 )
 def test_a_call_that_nobody_refused_is_not_denied(tmp_path, kind, words, code):
     transcript = begun_transcript()
-    transcript.answer(call("t", "Bash"), stop="tool_use", usage=USAGE)
+    CALL(transcript)
     transcript.result("t", words, is_error=True, **({"toolDenialKind": kind} if kind else {}))
     shown = states(facts_of(tmp_path, transcript)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [f"invocation.{code}"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.joins import Rows, collected
+from stateanalytics.core.joins import Rows, collected, total
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.state.definitions import RUN
 from stateanalytics.stats.intervals import wilson_columns
@@ -82,11 +82,10 @@ def turn_times(entities: Rows) -> pl.LazyFrame:
     """
     turns = entities.lazy().filter(pl.col("entity_type") == "turn")
     alive_s = (pl.col("last_activity_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    total = pl.when(pl.col("run_s").is_not_null().any()).then(pl.col("run_s").sum())
     return (
         turns.select(*SESSION_KEY, run_s=pl.coalesce(_run_s(), alive_s.clip(0)))
         .group_by(SESSION_KEY)
-        .agg(turns_s=total)
+        .agg(turns_s=total("run_s"))
         .with_columns(entity_type=pl.lit("session"))
     )
 

@@ -157,6 +157,15 @@ def call_counts(is_open: pl.Expr) -> dict[str, pl.Expr]:
     }
 
 
+def is_last_work(number: pl.Expr, is_work: pl.Expr, by: Sequence[str]) -> pl.Expr:
+    """Whether a turn is the last of its thread; what a person did between tasks only if no other.
+
+    ``number`` is null for turns that are never the last.
+    """
+    last = (numbers.max().over(by) for numbers in (number.filter(is_work), number))
+    return (number == pl.coalesce(last)).fill_null(value=False)
+
+
 def call_situations(
     tools: pl.DataFrame, turns: pl.DataFrame, rules: Mapping[str, pl.Expr], cut_off: pl.Expr
 ) -> pl.DataFrame:

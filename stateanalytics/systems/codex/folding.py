@@ -11,13 +11,13 @@ from typing import TypeVar
 
 import polars as pl
 
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import left_joined, total
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
 from stateanalytics.systems.codex.lines import SEARCH
 from stateanalytics.systems.situations import first_that_holds, with_cause
-from stateanalytics.systems.threads import THREAD, TURN, call_counts
+from stateanalytics.systems.threads import THREAD, TURN, call_counts, is_last_work
 
 FILE = ("source", "file")
 Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
@@ -222,15 +222,10 @@ def _rolled_back(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _known_sum(name: str) -> pl.Expr:
-    """The sum of a column; null where no row has it."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).clip(0).sum())
-
-
 def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     """Tokens of each turn: those of its answers if recorded, else the growth of the totals."""
     totals = (*SUMS, "sum_total_tokens")
-    rows = rows.select(*TURN, "what", "response_id", "is_copied", *USAGE, *totals)
+    rows = rows.select(*TURN, "what", "response_id", "is_copied", pl.col(USAGE).clip(0), *totals)
     counted = rows.filter(pl.col("what") == "tokens").drop_nulls("sum_total_tokens")
     before = [pl.col(name).shift(1).over(THREAD) for name in totals]
     is_same = pl.all_horizontal(
@@ -238,17 +233,18 @@ def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     )
     # Without the usage of the last answer, it is the growth of the total.
     growth = [
-        pl.coalesce(usage, (pl.col(total) - earlier.fill_null(0)).clip(0).alias(usage)).fill_null(0)
-        for usage, total, earlier in zip(USAGE[:-1], SUMS, before[:-1], strict=True)
+        pl.coalesce(usage, (pl.col(so_far) - earlier.fill_null(0)).clip(0).alias(usage)).fill_null(
+            0
+        )
+        for usage, so_far, earlier in zip(USAGE[:-1], SUMS, before[:-1], strict=True)
     ]
     by_totals = own(counted.with_columns(*growth, is_same=is_same).filter(~pl.col("is_same")))
     answers = own(rows.filter(pl.col("what") == "usage"))
     response = pl.struct(*THREAD, "response_id")
     exact = answers.filter(pl.col("response_id").is_null() | response.is_first_distinct())
-    sums = [_known_sum(name) for name in USAGE]
-    recorded = exact.group_by(TURN, maintain_order=True).agg(sums)
+    recorded = exact.group_by(TURN, maintain_order=True).agg(total(*USAGE))
     others = by_totals.join(recorded, on=TURN, how="anti")
-    return pl.concat([recorded, others.group_by(TURN, maintain_order=True).agg(sums)])
+    return pl.concat([recorded, others.group_by(TURN, maintain_order=True).agg(total(*USAGE))])
 
 
 def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
@@ -280,7 +276,7 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
         naive_total_tokens=pl.col("sum_total_tokens").drop_nulls().last().fill_null(0).clip(0),
     )
     sums = [name for name in SESSIONS.dtypes if name in TURNS.dtypes and name.startswith("n_")]
-    of_turns = turns.group_by(THREAD).agg(*map(_known_sum, sums), n_turns=pl.len())
+    of_turns = turns.group_by(THREAD).agg(total(*sums), n_turns=pl.len())
     titles = (
         names.drop_nulls("own_id")
         .unique(["source", "own_id"], keep="last", maintain_order=True)
@@ -425,9 +421,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     named = with_cause(known).with_columns(situation=first_that_holds(_situation_rules()))
     situation = pl.col("situation")
     is_open, is_failed = situation.is_in(list(OPEN)), situation == "failed"
-    # What a person does between two tasks leaves the state of the thread as it is.
-    numbers = turn_no.filter(is_kept & (situation != "no_request")), turn_no.filter(is_kept)
-    last_turn = pl.coalesce(number.max().over(THREAD) for number in numbers)
+    kept_no, is_work = pl.when(is_kept).then(turn_no), situation != "no_request"
     policy = pl.col("approval_policy").fill_null("")
     may_ask = policy.is_in(list(_ASKING_POLICIES)) | ((policy != "never") & pl.col("asks"))
     waits = pl.col("open_tool").is_in(list(_WAITS_FOR_CHILD))
@@ -449,7 +443,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
             # The moment in an end has whole seconds; that of its record is exact.
             ended_at=pl.when(~is_open).then(pl.coalesce("end_at", "error_at", "last_activity_at")),
             last_sign_at=pl.max_horizontal("last_activity_at", pl.when(waits).then("child_at")),
-            is_last=(turn_no == last_turn).fill_null(value=False),
+            is_last=is_last_work(kept_no, is_work, THREAD),
         )
         .sort(TURN)
     )

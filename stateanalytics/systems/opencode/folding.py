@@ -28,6 +28,7 @@ from stateanalytics.systems.opencode.gathered import (
 )
 from stateanalytics.systems.opencode.states import is_content_filtered
 from stateanalytics.systems.situations import first_that_holds, is_content_filter
+from stateanalytics.systems.threads import is_last_work
 
 _EXECUTION = ["sid", "exec_no"]
 _STEP = ["sid", "message_id"]
@@ -683,10 +684,8 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
         .drop("n_before", "is_busy")
     )
     both = pl.concat([executions, added], how="diagonal_relaxed").sort(_TURN)
-    # What a person ran leaves the state of the session as it is.
-    number, is_work = pl.col("exec_no"), ~pl.col("is_by_person")
-    last = (numbers.max().over(SESSION_KEY) for numbers in (number.filter(is_work), number))
-    return both.with_columns(is_last=number == pl.coalesce(last)).drop("is_by_person")
+    is_last = is_last_work(pl.col("exec_no"), ~pl.col("is_by_person"), SESSION_KEY)
+    return both.with_columns(is_last=is_last).drop("is_by_person")
 
 
 def _sessions(
