@@ -404,6 +404,23 @@ def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatc
         assert rows["double"].to_list() == [2 * n for n, _ in numbers]
 
 
+@given(only=st.sets(st.integers(-5, 400)), spread=st.sampled_from([1, 2, 7, 100]))
+@examples(30)
+def test_chosen_rows_are_those_of_their_numbers(tmp_path_factory, only, spread):
+    path = tmp_path_factory.mktemp("chosen") / "s.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, c)")
+        rows = [(spread * n, n) for n in range(300)]
+        connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+        connection.commit()
+    computed = {"c": INTEGER, "double": Cell("integer", "n * 2", ("n",))}
+    with pytest.MonkeyPatch.context() as patch, open_store(path) as store:
+        patch.setattr(sqlite_tables, "_ROWS_WORTH_A_THREAD", 40)
+        for cells_read in ({}, computed):
+            chosen, _ = read_table(store, "t", {"n": ROWID, **cells_read}, only=only)
+            assert chosen["n"].to_list() == [n for n, _ in rows if n in only]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_one_odd_cell_at_the_end_of_many_clean_ones_is_found(tmp_path, monkeypatch, n_threads):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -251,10 +251,12 @@ def _as_our_errors(store: Store) -> Iterator[None]:
 
 
 def row_ranges(plan: Plan, only: Collection[int] | None, cursor: Cursor) -> list[str]:
-    """WHERE clauses that split the table by row number, or choose some of its rows."""
+    """WHERE clauses that split the table by row number, or choose at least some of its rows."""
     name = plan.rowid
     if only is not None:
-        return [f"WHERE {name} IN ({', '.join(map(str, sorted(only)))})"]
+        numbers, size = sorted(only), _ROWS_WORTH_A_THREAD
+        pieces = [numbers[i : i + size] for i in range(0, max(1, len(numbers)), size)]
+        return [f"WHERE {name} {_choice(piece, plan)}" for piece in pieces]
     if name is None or N_THREADS == 1:
         return [""]
     table = quoted(plan.table)
@@ -268,6 +270,17 @@ def row_ranges(plan: Plan, only: Collection[int] | None, cursor: Cursor) -> list
         *(f"WHERE {name} >= {a} AND {name} < {b}" for a, b in pairwise(cuts)),
         f"WHERE {name} >= {cuts[-1]}",
     ]
+
+
+def _choice(numbers: Sequence[int], plan: Plan) -> str:
+    """A list of row numbers, or the range of them where few others lie between them.
+
+    To parse a number of a list takes as long as to read a few rows.
+    """
+    n_between = numbers[-1] - numbers[0] if numbers else 0
+    if n_between > (1.5 if plan.is_computed else 10) * len(numbers):
+        return f"IN ({', '.join(map(str, numbers))})"
+    return f"BETWEEN {numbers[0]} AND {numbers[-1]}" if numbers else "IS NULL"
 
 
 def scan_unguarded(plan: Plan, where: str, cursor: Cursor) -> tuple[pl.DataFrame, Invalid] | None:
@@ -357,7 +370,7 @@ def read_table(
     system : str
         The ``system`` column of the findings.
     only : collection of int, optional
-        Only rows with these row numbers; the table must have row numbers.
+        Only rows with these row numbers, which must be among the columns.
 
     Returns
     -------
@@ -425,6 +438,10 @@ def rows_and_problems(
             for name, dtype in shape.items()
         }
     )
+    if only is not None:
+        number = next(name for name, cell in columns.items() if cell.kind == "rowid")
+        wanted = pl.Series(sorted(only), dtype=pl.Int64)
+        rows = rows.filter(pl.col(number).is_in(wanted.implode()))
     return rows, [{"table": table, **finding} for finding in (*problems, *json_problems)]
 
 
@@ -443,7 +460,7 @@ def _columns(
     """The columns of all plans in one frame, the number of rows, and the problems in them."""
     scan = _Scan()
     with small_cursor(planned[0].store) as cursor:
-        ranges = row_ranges(planned[0], only, cursor)
+        ranges = row_ranges(planned[-1], only, cursor)
         tasks = [(plan, where) for plan in planned for where in ranges]
         scanned = [scan(task, cursor) for task in tasks] if len(ranges) == 1 else []
     if not scanned:

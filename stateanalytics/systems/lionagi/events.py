@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -316,14 +316,43 @@ _SAID = {
 }
 
 
+_IDS = {"rowid": ROWID, "id": TEXT}
 _WORDS = {
     "rowid": ROWID,
-    "id": TEXT,
     "words": _content("substr(trim(json_extract(content, '$.assistant_response')), 1, 1000)"),
 }
 
 
-def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
+class Instructions(NamedTuple):
+    """What begins the turns of a store.
+
+    Attributes
+    ----------
+    turns : polars.DataFrame
+        Instructions, each with the number of its turn in the session.
+    parts : polars.DataFrame
+        Messages of sessions with several branches, which may work at once, with their branch.
+    """
+
+    turns: pl.DataFrame
+    parts: pl.DataFrame
+
+
+def read_instructions(store: Store, events: pl.DataFrame) -> Instructions:
+    """Read what begins the turns of a store; parameters are as for `read_calls`."""
+    parts = _parts(store)
+    turns = (
+        _with_ids(store, events, parts, "user")
+        .sort("session_id", "at", "rowid", nulls_last=True)
+        .with_columns(turn_no=pl.int_range(1, pl.len() + 1).over("session_id"))
+        .rename({"at": "started_at"})
+    )
+    return Instructions(turns, parts)
+
+
+def read_calls(
+    store: Store, events: pl.DataFrame, label: str, instructions: Callable[[], Instructions]
+) -> pl.DataFrame:
     """The calls of tools in the messages of a store.
 
     Parameters
@@ -334,6 +363,8 @@ def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
         Its events: the ``seq`` of a message is its row number.
     label : str
         The user's name of the store.
+    instructions : callable
+        The result of `read_instructions`, which calls and turns share.
 
     Returns
     -------
@@ -351,7 +382,7 @@ def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
         "at", rowid="seq", session_id="entity_id"
     )
     numbers = listed["rowid"].unique(maintain_order=True)
-    parts = _parts(store)
+    turns, parts = instructions()
     pieces = [numbers.slice(begin, _PIECE) for begin in range(0, max(1, len(numbers)), _PIECE)]
     messages = (
         pl.concat(_read(store, piece) for piece in pieces)
@@ -382,7 +413,7 @@ def read_calls(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
         entity_id=pl.coalesce("id", "answer_id"),
         started_at="at",
     )
-    called = _in_turns(called, _begun(store, events, parts), "started_at").with_columns(
+    called = _in_turns(called, turns, "started_at").with_columns(
         thread_id="session_id",
         tool="function",
         cause=pl.when("is_error").then(cause_in(pl.col("message"))),
@@ -420,12 +451,14 @@ def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
     return said.select("at", "role", "text").drop_nulls().collect()
 
 
-def read_turns(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
+def read_turns(
+    store: Store, events: pl.DataFrame, label: str, instructions: Callable[[], Instructions]
+) -> pl.DataFrame:
     """The turns in the messages of a store: an instruction, and what was done for it.
 
     Parameters
     ----------
-    store, events, label
+    store, events, label, instructions
         As for `read_calls`.
 
     Returns
@@ -434,15 +467,18 @@ def read_turns(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
         `frames.TURNS`. Whether a person or a program instructed is not recorded, so that no
         turn is a correction.
     """
-    parts = _parts(store)
-    turns = _begun(store, events, parts)
+    turns, parts = instructions()
     words = pl.col("words").str.slice(0, MOST_MESSAGE_CHARS)
     last = (
-        _in_turns(_with_ids(store, events, parts, "assistant", _WORDS), turns, "at")
+        _in_turns(_with_ids(store, events, parts, "assistant"), turns, "at")
         .group_by("session_id", "turn_no")
-        .agg(pl.col("at", "words").sort_by("at", "rowid").last())
-        .select("session_id", "turn_no", "words", ended_at="at")
+        .agg(pl.col("at", "rowid").sort_by("at", "rowid").last())
+        .rename({"at": "ended_at"})
     )
+    # Of all that a model says, only what it says last is read.
+    numbers = last["rowid"].unique().to_list()
+    said = read_table(store, "messages", _WORDS, system=SYSTEM, only=numbers)[0]
+    last = last.join(said, on="rowid", how="left").drop("rowid")
     return frames.TURNS.conform(
         turns.join(last, on=["session_id", "turn_no"], how="left").with_columns(
             source=pl.lit(label),
@@ -456,29 +492,13 @@ def read_turns(store: Store, events: pl.DataFrame, label: str) -> pl.DataFrame:
     )
 
 
-def _begun(store: Store, events: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    """Instructions, each with the number of its turn in the session."""
-    return (
-        _with_ids(store, events, parts, "user", {"rowid": ROWID, "id": TEXT})
-        .sort("session_id", "at", "rowid", nulls_last=True)
-        .with_columns(turn_no=pl.int_range(1, pl.len() + 1).over("session_id"))
-        .rename({"at": "started_at"})
-    )
-
-
-def _with_ids(
-    store: Store,
-    events: pl.DataFrame,
-    parts: pl.DataFrame,
-    role: str,
-    cells: Mapping[str, Cell],
-) -> pl.DataFrame:
-    """Messages of a role in sessions, with these cells, and their branch where it matters."""
+def _with_ids(store: Store, events: pl.DataFrame, parts: pl.DataFrame, role: str) -> pl.DataFrame:
+    """Messages of a role in sessions, with their ids, and their branch where it matters."""
     listed = events.filter(pl.col("entity_id").is_not_null(), kind="message", role=role).select(
         "at", rowid="seq", session_id="entity_id"
     )
     numbers = listed["rowid"].unique().to_list()
-    rows = read_table(store, "messages", cells, system=SYSTEM, only=numbers)[0]
+    rows = read_table(store, "messages", _IDS, system=SYSTEM, only=numbers)[0]
     return listed.join(rows.drop_nulls("id"), on="rowid").join(
         parts, left_on="id", right_on="message_id", how="left"
     )

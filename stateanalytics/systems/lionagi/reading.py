@@ -38,6 +38,7 @@ from stateanalytics.systems.lionagi.events import (
     decisions,
     dispositions,
     read_calls,
+    read_instructions,
     read_turns,
 )
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, generation, read_raw
@@ -126,6 +127,9 @@ def read(
         json_findings,
         findings.schedule_findings(schedule_details, label),
     ]
+    borrowed = store.borrowed()
+    instructions = cache(partial(read_instructions, borrowed, events))
+    of_messages = (borrowed, events, label, instructions)
     return Parts(
         system=SYSTEM,
         format=generation(store.tables),
@@ -137,8 +141,8 @@ def read(
             {
                 **{shape.name: _canonical(rows, shape, label) for shape, rows in details.items()},
                 # Contents are read when calls are asked for (ADR-0017), or kept in the cache.
-                frames.CALLS.name: cache(partial(read_calls, store.borrowed(), events, label)),
-                frames.TURNS.name: cache(partial(read_turns, store.borrowed(), events, label)),
+                frames.CALLS.name: cache(partial(read_calls, *of_messages)),
+                frames.TURNS.name: cache(partial(read_turns, *of_messages)),
             }
         ),
         kept=kept or None,
