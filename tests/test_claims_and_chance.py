@@ -146,35 +146,52 @@ def test_a_worst_day_of_days_alike_is_hardly_ever_beyond_chance():
     assert n_beyond <= 12
 
 
-def count(name, n):
-    return {"name": name, "n": n, "of": None, "share": None}
+def numbers(n_incidents, n_ended):
+    """Two numbers of a headline: incidents, and the runs that ended, all of them completed."""
+    sure = {"n_units": n_ended, "n_effective": n_ended, "n_if_alike": n_ended, "degrees": None}
+    completed = {"name": "completed", "n": n_ended, "of": n_ended, "share": 1.0} | sure
+    return [{"name": "incidents", "n": n_incidents, "of": None, "share": None}, completed]
 
 
 @pytest.mark.parametrize(
-    ("n", "before", "words", "is_clear"),
+    ("n", "before", "runs", "words", "is_clear"),
     [
-        (20, 11, "9 more than the 11 before, no significant change", False),
-        (60, 11, "49 more than the 11 before, significant", True),
-        (11, 11, "as before, 11", None),
+        (20, 11, (100, 100), "9 more than the 11 before, not significant per run", False),
+        (60, 11, (100, 100), "49 more than the 11 before, significant per run", True),
+        # Four times the runs, and fewer of them fail.
+        (60, 20, (300, 80), "40 more than the 20 before, not significant per run", False),
+        (80, 90, (60, 400), "10 fewer than the 90 before, not significant per run", False),
+        (10, 90, (400, 400), "80 fewer than the 90 before, significant per run", True),
+        (30, 0, (100, 100), "30 more than the 0 before, significant per run", True),
+        (11, 11, (100, 100), "as before, 11", None),
     ],
 )
-def test_more_incidents_than_in_the_window_before_have_their_chance(n, before, words, is_clear):
-    change = with_changes([count("incidents", n)], [count("incidents", before)])[0]["change"]
+def test_more_incidents_than_in_the_window_before_have_their_chance(
+    n, before, runs, words, is_clear
+):
+    now, then = numbers(n, runs[0]), numbers(before, runs[1])
+    change = with_changes(now, then)[0]["change"]
     assert (change["words"], change["is_clear"]) == (words, is_clear)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("times", "words"), [(1, ", no significant change."), (8, ", a significant change.")]
+    ("n_failed", "n_runs", "words"),
+    [
+        (10, 90, ", not significant per run."),
+        (80, 90, ", significant per run."),
+        (80, 720, ", not significant per run."),
+    ],
 )
-def test_what_failures_cost_more_than_before_has_its_chance(times, words):
+def test_what_failures_cost_more_than_before_has_its_chance(n_failed, n_runs, words):
     rows = []
-    for week in range(2):
-        for place in range(10 * (times if week == 0 else 1)):
-            ended = AS_OF - timedelta(days=7 * week, hours=1 + place)
+    for week, failing, runs in ((0, n_failed, n_runs), (1, 10, 90)):
+        for place in range(runs):
+            ended = AS_OF - timedelta(days=7 * week, minutes=9 + 10 * place)
+            known = {} if place < failing else {"raw_status": "completed"}
             rows.append(
                 run(f"{week}-{place}", ended=ended, invocation_id=f"i{week}-{place}",
-                    reason_message=f"{'abcdefghij'[place % 10] * 6} broke")
+                    reason_message=f"{'abcdefghij'[place % 10] * 6} broke") | known
             )  # fmt: skip
     window = (AS_OF - timedelta(days=7), AS_OF)
     asked = {"compare": "previous", "sections": ["headline", "failures"]}

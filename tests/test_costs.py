@@ -13,12 +13,12 @@ import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.core.facts import changed_facts
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.run_costs import count_costs, estimated_usd
+from stateanalytics.failures.run_costs import count_costs, estimated_usd, is_retry
 from stateanalytics.reporting.sections.costs import summarize_costs
 from stateanalytics.state.population import rows_of
 from stateanalytics.systems.linking import COUNTS, used_tokens
 from tests.conftest import ROOT, component
-from tests.frames import facts
+from tests.frames import WHOSE, facts
 from tests.report_parts import material_of
 
 AT = datetime(2026, 5, 20, 9, tzinfo=UTC)
@@ -197,6 +197,33 @@ def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
     failed = {**rows[1], "raw_status": "failed"}
     assert sa.failures.costs(facts([failed]), by=()).select(shown).rows() == [(0, 0, 3600.0, None)]
     assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, 0.0)]
+
+
+def test_a_prompt_is_repeated_only_after_it_failed_the_last_time() -> None:
+    """A failure is made up for by the first success after it, not repeated for ever."""
+    ends = ("failed", "cancelled", "completed", "completed", "timed_out", "failed", "completed")
+    hours = [timedelta(hours=n) for n in range(len(ends))]
+    rows: list[dict[str, object]] = [
+        {"entity_id": f"n{n}", "raw_status": end, "cost_usd": 1.0, "created_at": AT + at,
+         "started_at": None if n == 3 else AT + at, "ended_at": AT + at + timedelta(minutes=59)}
+        for n, (end, at) in enumerate(zip(ends, hours, strict=True))
+    ]  # fmt: skip
+    # One in another directory, and one that began before the failure ended.
+    rows += [
+        rows[6] | {"entity_id": "there", "directory": "/there"},
+        rows[0] | {"entity_id": "too early", "started_at": AT + timedelta(minutes=58)},
+        rows[2] | {"entity_id": "no end", "ended_at": None, "raw_status": "failed"},
+    ]
+    said = [
+        {**WHOSE, "entity_id": row["entity_id"], "at": AT, "seq": 1, "kind": "message",
+         "role": "user", "body": "Triage the new issues"}
+        for row in rows
+    ]  # fmt: skip
+    snap = facts(list(reversed(rows)), events=said)
+    everything = rows_of(snap)
+    found = everything.select("entity_id", again=is_retry(everything, everything, snap.events))
+    assert sorted(found.filter("again")["entity_id"]) == ["n1", "n2", "n5", "n6", "no end"]
+    assert found["again"].null_count() == 0
 
 
 def test_a_wait_for_the_next_prompt_is_no_time_of_work() -> None:

@@ -61,7 +61,7 @@ def test_a_difference_that_chance_may_make_says_so():
 def test_a_count_names_how_many_more():
     found, _ = changes(TWO_WEEKS)
     assert found["runs"]["words"] == "10 fewer than the 80 before"
-    assert found["incidents"]["words"] == "18 fewer than the 32 before, no significant change"
+    assert found["incidents"]["words"] == "18 fewer than the 32 before, not significant per run"
 
 
 BEGAN = ("created_at", "started_at")

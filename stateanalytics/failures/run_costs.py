@@ -28,7 +28,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected, with_own_column
-from stateanalytics.core.schema import ENTITY_KEY
+from stateanalytics.core.schema import ENTITY_KEY, MOMENT
 from stateanalytics.core.windows import zone_of
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.counting import SESSION_KEY, during_turns, turn_times
@@ -178,7 +178,7 @@ def costs(
 
 
 def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
-    """Whether each run repeats work: a second attempt, or the prompt of a run that failed before.
+    """Whether each run repeats work: a second attempt, or a prompt that failed the last time.
 
     Parameters
     ----------
@@ -204,17 +204,27 @@ def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame)
         .unique(ENTITY_KEY, keep="first", maintain_order=True)
         .select(*ENTITY_KEY, _prompt=pl.col("body").hash())
     )
-    began = pl.coalesce("started_at", "created_at")
+    began = pl.coalesce("started_at", "created_at").fill_null(pl.lit(0).cast(MOMENT))
+    same = ["source", "_prompt", "_directory"]
     ever = (
         counted(population, RUN)
         .join(prompts, on=ENTITY_KEY)
-        .sort(began, "entity_id")
-        .with_columns(_failed_at=pl.when(is_failure()).then("ended_at"))
+        .with_columns(_at=began, _directory=pl.col("directory").fill_null(""))
+        .sort("_at")
     )
-    same = ["source", "_prompt", pl.col("directory").fill_null("")]
-    first_failed = pl.col("_failed_at").cum_min().shift(1).forward_fill().over(same)
-    repeated = ever.select(*ENTITY_KEY, _again=(first_failed <= began).fill_null(value=False))
-    repeated = repeated.unique(ENTITY_KEY, keep="first")
+    # The last that ended before decides: what has completed since is not repeated any more.
+    decided = ever.drop_nulls("ended_at").select(
+        *same,
+        # No run begins after its own end.
+        _at=pl.max_horizontal("ended_at", pl.col("_at") + pl.duration(microseconds=1)),
+        _again=pl.when(pl.col("outcome").is_in(GOOD_ENDS) | is_failure()).then(is_failure()),
+    )
+    decided = decided.drop_nulls("_again").sort("_at")
+    repeated = (
+        ever.join_asof(decided, on="_at", by=same, check_sortedness=False)
+        .select(*ENTITY_KEY, pl.col("_again").fill_null(value=False))
+        .unique(ENTITY_KEY, keep="first")
+    )
     found = rows.join(attempts, on=key, how="left", maintain_order="left").join(
         repeated, on=ENTITY_KEY, how="left", maintain_order="left"
     )

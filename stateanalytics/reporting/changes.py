@@ -37,7 +37,7 @@ from stateanalytics.weekly_limits import (
     points_of,
 )
 
-FAILURES = ("incidents", "causes")
+INCIDENTS = "incidents"
 BURSTS = 2.0
 """Variance of their counts over that of chance alone, where earlier weeks do not show it."""
 PER_RUN = ("completed", "timed_out", "incidents")
@@ -337,28 +337,27 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
 
     Open runs are not compared where the earlier state of ``n_unknown`` runs is not recorded.
     """
-    before = {number["name"]: number for number in earlier}
+    by_name, before = ({one["name"]: one for one in each} for each in (numbers, earlier))
     n_compared = sum(
         "limits" not in figure
-        and (figure["name"] in FAILURES or bool(figure["of"] and before[figure["name"]]["of"]))
+        and (figure["name"] == INCIDENTS or bool(figure["of"] and before[figure["name"]]["of"]))
         for figure in numbers
     )
-    had_none = "completed" in before and not before["completed"]["of"]
+    ended = [of["completed"]["of"] for of in (by_name, before) if "completed" in of]
     alpha = false_alarm_rate(n_compared, has_limits=any("limits" in figure for figure in numbers))
     return [
         {
             **number,
-            "change": _change(
-                number, before.get(number["name"]), n_unknown, alpha, had_none=had_none
-            ),
+            "change": _change(number, before.get(number["name"]), n_unknown, alpha, ended),
         }
         for number in numbers
     ]
 
 
 def _change(
-    now: Plain, before: Plain | None, n_unknown: int, alpha: float, *, had_none: bool
+    now: Plain, before: Plain | None, n_unknown: int, alpha: float, ended: list[int]
 ) -> Plain:
+    """The change of a number; ``ended`` has the runs that ended in this window and before."""
     if before is None:
         # Judged by its own past alone.
         limits = now["limits"]
@@ -368,7 +367,7 @@ def _change(
     if is_open and n_unknown:
         return _as_change(now, None, say("change.unknown_open", n=n_unknown))
     # Open runs need none that ended to compare with, and weeks judge without the window before.
-    is_none_before = had_none and not is_open and "limits" not in now
+    is_none_before = ended[1:] == [0] and not is_open and "limits" not in now
     if is_none_before or (is_open and not (now["of"] and before["of"])):
         words = say("change.none_before" if is_none_before else "change.none_open")
         return _as_change(now, before, words, "" if is_none_before else None)
@@ -376,10 +375,13 @@ def _change(
         words, limits = _more_or_less(now["n"], before["n"]), now.get("limits")
         short = limits and say("change.judged", change=words, limits=limits["short"])
         is_clear = limits and limits["verdict"] != "within"
-        if now["name"] in FAILURES and not limits and now["n"] != before["n"]:
-            chance = rate_ratio(now["n"], 1.0, before["n"], 1.0, dispersion=BURSTS).p_value
-            is_clear = chance is not None and chance <= alpha
-            words += say("change.significant" if is_clear else "change.not_significant")
+        if now["name"] == INCIDENTS and not limits and now["n"] != before["n"]:
+            # Of more runs, more fail: incidents are compared per run, as weeks compare them.
+            n, n_before, (runs, runs_before) = now["n"], before["n"], ended or (1, 1)
+            chance = rate_ratio(n, runs, n_before, runs_before, dispersion=BURSTS).p_value
+            is_more = n * runs_before > n_before * runs
+            is_clear = chance is not None and chance <= alpha and is_more == (n > n_before)
+            words += say("change.per_run" if is_clear else "change.not_per_run")
         return _as_change(now, before, words, short, is_clear=is_clear)
     if not now["of"] or not before["of"]:
         return _as_change(now, before, say("change.none_ended"))

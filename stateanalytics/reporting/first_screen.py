@@ -61,7 +61,11 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
         "story": story or dict.fromkeys(("explained", "parts", "cost")),
         "verdict": verdict,
         "lead": _lead(summary, verdict),
-        "lost": _lost(failures.get("lost"), lost_before, is_judged=has_weeks),
+        "lost": _lost(
+            failures.get("lost"),
+            lost_before,
+            None if has_weeks else completed_of(summary["headline"]),
+        ),
         "news": [] if failures.get("is_first", True) else list(_news(failures)),
     }
 
@@ -132,11 +136,11 @@ def _moved(name: str, figure: Plain) -> str:
     return say(name, title=title, change=known["short"])
 
 
-def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str | None:
+def _lost(lost: Plain | None, before: Plain | None, completed: Plain | None) -> str | None:
     """Time and cost of failures, and those of the earlier window where there is one.
 
     Two windows may differ by more than chance while earlier weeks varied as much. So nothing is
-    said of chance where weeks judge.
+    said of chance where weeks judge, and ``completed`` is None.
     """
     if not lost or not lost["n_work"]:
         return None
@@ -147,10 +151,13 @@ def _lost(lost: Plain | None, before: Plain | None, *, is_judged: bool) -> str |
         words += say("lost.unreported", n=lost["unreported"])
     if before and before["n_work"]:
         words += say("lost.before", time=before["time"], cost=before["cost"])
-        if not is_judged:
-            difference_s = abs((lost["run_s"] or 0.0) - (before["run_s"] or 0.0))
-            is_chance = difference_s <= 2 * math.hypot(lost["spread_s"], before["spread_s"])
-            words += say("lost.within_chance" if is_chance else "lost.beyond_chance")
+        if completed and completed["of"]:
+            ended = completed["of"], completed["change"]["of"]
+            pairs = list(zip((lost, before), ended, strict=True))
+            a_run_s, before_s = ((each["run_s"] or 0.0) / n for each, n in pairs)
+            spread_s = math.hypot(*(each["spread_s"] / n for each, n in pairs))
+            is_clear = abs(a_run_s - before_s) > 2 * spread_s
+            words += say("change.per_run" if is_clear else "change.not_per_run")
     elif before:
         words += say("lost.nothing_before")
     return f"{words}."
