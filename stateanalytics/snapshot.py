@@ -722,7 +722,8 @@ def read(
         excluded, and what was overwritten later is rebuilt from the history or null. Both are
         counted in ``findings``; raw tables are not changed.
     bodies : bool
-        Whether to read messages of people and models, too.
+        Whether to read messages of people and models, too, where a system stores them in a
+        database. Those of transcripts are read only where one is shown.
     on_error : {"skip", "raise", "salvage"}
         What to do about an unreadable file in a directory: skip it and name it in ``findings``, or
         raise an error. A store that you name yourself always raises one, unless ``salvage`` reads

@@ -265,9 +265,9 @@ def _silences(
 ) -> pl.DataFrame:
     """Stretches without a sign of life while it worked, and the limits that they are past."""
     ends = [entity["started_at"], entity["ended_at"] or facts.as_of]
-    signs = pl.concat(
-        [events.filter("is_activity")["at"], pl.Series(ends, dtype=schema.MOMENT)]
-    ).drop_nulls()
+    # The last sign may be recorded without the event that it was.
+    known = pl.Series([*ends, entity["last_activity_at"]], dtype=schema.MOMENT)
+    signs = pl.concat([events.filter("is_activity")["at"], known]).drop_nulls()
     within = signs.to_frame("at").unique().sort("at").filter(
         pl.col("at") <= ends[1], pl.col("at") >= (ends[0] or signs.min())
     )  # fmt: skip

@@ -98,6 +98,15 @@ def test_rules_of_an_own_policy_say_their_axis_too():
     assert found["code"].to_list() == ["play.health.blocked"]
 
 
+def test_blocked_work_says_what_blocks_it():
+    known = reason("a", "play.health.blocked", 1, "health")
+    judged = {"a": {"severity": "warning", "tone": "warning", "severity_rule": 15,
+                    "health": "blocked"}}  # fmt: skip
+    for reasons in ([reason("a", "play.blocked.dependency_failed"), known], [known]):
+        found = listed(judged=judged, reasons=reasons, policy=Policy.operator())
+        assert found["code"].to_list() == [reasons[0]["code"]]
+
+
 def test_an_item_without_any_reason_is_still_listed():
     row = listed(entity(reason_code=None)).row(0, named=True)
     assert row["code"] == "unknown"

@@ -55,6 +55,12 @@ def change(previous, status, *, at=AN_HOUR_AGO, entity_id="s", **columns):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("entity_type", "is_odd"), [("session", True), ("play", False)])
+def test_a_play_is_judged_after_its_process_has_ended(entity_type, is_odd):
+    failed = session(entity_type=entity_type, raw_status="failed", exit_code=0)
+    assert ("exit_code_differs" in codes(failed)) == is_odd
+
+
 def test_what_agrees_with_itself_makes_no_row():
     running = {"entity_id": "r", **STARTED, "raw_status": "running", "last_activity_at": AS_OF}
     history = [change(None, "running", at=ago(hours=2)), change("running", "completed")]

@@ -648,7 +648,12 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
     assert (row["outcome"], row["health"], row["severity"]) == ("completed", "ok", "neutral")
     own = facts.entities.filter(entity_id=f"{parent.session_id}/a1").row(0, named=True)
     assert own["n_output_tokens"] == 5108 and own["ended_at"] is not None
-    assert "usage.placeholder" in facts.findings["code"].to_list()
+    codes = facts.findings["code"].to_list()
+    assert "usage.placeholder" in codes and "usage.no_transcript" not in codes
+    [without] = facts_of(tmp_path / "alone", parent).findings.filter(code="usage.no_transcript")[
+        "example"
+    ]
+    assert without == "a1"
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def test_a_status_outside_of_its_words_is_a_finding_and_keeps_its_name(folder):
     first.write_text(first.read_text("utf-8").replace(last, exploded), "utf-8")
     snap, states = read(folder)
     [finding] = snap.findings.filter(code="status.unknown").to_dicts()
-    assert finding["message"] == "'exploded' is no status that Pulse gives a session"
+    assert finding["message"] == "'exploded' is no status of entity type session in Pulse"
     assert finding["n_rows"] == 1
     [state] = states.filter(entity_id=finding["entity_id"]).to_dicts()
     assert (state["lifecycle"], state["is_legacy"]) == ("unknown", True)

@@ -282,6 +282,10 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
 def test_every_action_of_the_sample_is_a_command_that_works(demo_week, capsys):
     actions = demo_week.summary["actions"]
     assert [one["what"].split()[0] for one in actions] == ["Stop", "Fix", "Resume"]
+    assert actions[0]["what"] == "Stop session “play” of architect in checkout, stuck in a loop"
+    # Of the nine that can be acted on, one is the first action; a play and a schedule are no runs.
+    assert actions[2]["what"].endswith(" and 7 others, runs and other work")
+    assert actions[0]["examples"][0]["entity_id"] not in str(actions[2]["examples"])
     for one in actions:
         words = one["command"].split()[1:]
         assert cli([*words, *(["--limit", "1"] if words[0] != "show" else [])]) == 0

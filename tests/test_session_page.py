@@ -91,6 +91,29 @@ def test_what_happened_stands_in_order_with_every_lane():
     ]
 
 
+def test_a_sign_of_life_that_no_event_records_ends_a_silence():
+    running = {**WHOSE, "entity_id": "r", "raw_status": "running", "started_at": ago(hours=9)}
+    for sign, spans in (({}, [9]), ({"last_activity_at": ago(hours=2)}, [7, 2])):
+        silences = told(facts([running | sign]), "r").filter(lane="silence")
+        assert silences["duration_s"].to_list() == [3600.0 * hours for hours in spans]
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"raw_status": "timed_out", "timeout_s": 900.0, "timeout_elapsed_s": 900.4,
+          "reason_code": "run.timed_out.deadline"},
+         "Timed out after 1 h: timed out after 900.4 s (configured timeout: 900 s)"),
+        ({"raw_status": "failed"}, "Failed after 1 h: It did not end well, and no reason was"),
+        ({"raw_status": "failed", "reason_code": "run.failed.x"}, "Failed after 1 h: run.failed.x"),
+        ({"raw_status": "completed"}, "Completed after 1 h"),
+    ],
+)  # fmt: skip
+def test_the_first_sentence_says_why_as_far_as_it_is_known(known, words):
+    ended = {**WHOSE, "entity_id": "e", "started_at": ago(hours=3), "ended_at": ago(hours=2)}
+    assert session_page(facts([ended | known]), "e").summary["finding"].startswith(words)
+
+
 def test_the_linked_work_alone_gives_the_page_of_all_facts(demo, monkeypatch):
     chosen = demo.entities.group_by("entity_type", maintain_order=True).head(2)
     names = [":".join(row) for row in chosen[["entity_type", "entity_id"]].rows()]

@@ -466,6 +466,8 @@ def test_values_in_messages_of_known_tools_are_values_from_the_first_on(text):
         "■ EACCES: permission denied, open 'a.py' of the whole project\n",
         "● EACCES: permission denied, open 'a.py' of the whole project",
         "│ EACCES: permission denied, open 'a.py' of the whole project",
+        "┃ EACCES: permission denied, open 'a.py' of the whole project   ┃ ",
+        "❯ ✗ EACCES: permission denied, open 'a.py' of the whole project",
         "EACCES: permission denied, open 'a.py'\n     of the whole project",
     ],
 )

@@ -340,8 +340,8 @@ def fires_and_requests(cases: Cases) -> pl.LazyFrame:
 def exit_codes(cases: Cases) -> pl.LazyFrame:
     """Ends whose process returned an exit code that means another end (ADR-0017, ADR-0025).
 
-    The outcome of a play is decided after its process has ended, so a play that was merged or
-    failed its gate has no exit code of its own. A failure may return any code but 0.
+    The outcome of a play is decided after its process has ended, so it is exempt. A failure
+    may return any code but 0.
     """
     expected = pl.col("raw_status").replace_strict(
         dict(EXIT_CODES), default=None, return_dtype=pl.Int64
@@ -349,7 +349,8 @@ def exit_codes(cases: Cases) -> pl.LazyFrame:
     of_signals = [code for code in EXIT_CODES.values() if code > 1]
     code = pl.col("exit_code")
     is_other_signal = code.is_in(of_signals) & expected.is_in(of_signals) & (code != expected)
-    differing = cases.plan.filter(((code == 0) != (expected == 0)) | is_other_signal)
+    is_other = ((code == 0) != (expected == 0)) | is_other_signal
+    differing = cases.plan.filter(pl.col("entity_type") != "play", is_other)
     returned = pl.format("its process returned {}", "exit_code")
     return audit_rows(differing, "audit.exit_code_differs", _status(), returned, "ended_at")
 

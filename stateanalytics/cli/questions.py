@@ -492,9 +492,11 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
     first = frame.filter(pl.col("n_completed") > 0)["n_first_pass"]
     if first.len() and not first.count():
+        has_prompts = (snap.events["role"] == "user").any()
+        instead = '; sa.read("state.db", bodies=True) compares prompts instead'
         note(
-            "n_first_pass and retries_usd are unknown: no run says which attempt it was; "
-            'sa.read("state.db", bodies=True) compares prompts instead'
+            "n_first_pass and retries_usd are unknown: no run says which attempt it was"
+            f"{instead if has_prompts else ''}"
         )
     elif first.len():
         none = "; no retry cost anything" if frame["retries_usd"].max() == 0 else ""

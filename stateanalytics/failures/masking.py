@@ -164,8 +164,8 @@ NAMES = (
 LONGEST, HEAD, TAIL = 4_000, 3_000, 900
 
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
-# What terminals of agents put before a message, and break it with; jest has bullets of its own.
-_OF_PANES = r"^\s*(?:[⎿■│┃⏺]\s+)+|^\s*●\s+([^›\n]*(?:\n|$))"
+# What terminals of agents put around a message; jest has bullets of its own.
+_OF_PANES = r"^\s*(?:[⎿■│┃⏺✗×❯]\s+)+|\s+[│┃]\s*$|^\s*●\s+([^›\n]*(?:\n|$))"
 _WRAPPED = r"^[^\n]+(?:\n {5}\S[^\n]*)+\s*$"
 # Between a message of Node and its frames stand the files that asked for a module.
 _REQUIRED_BY = r"\nRequire stack:(?:\n- [^\n]*)+"
@@ -368,7 +368,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
 def _unwrapped(message: pl.Expr) -> pl.Expr:
     """A message without what terminals, JSON around it and Node put in and around it."""
     seen = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
-    own = seen.str.replace(_OF_PANES, "${1}").str.replace(_REQUIRED_BY, "")
+    own = seen.str.replace_all(_OF_PANES, "${1}").str.replace(_REQUIRED_BY, "")
     # JSON in the text of JSON: what it says counts, not how deep it lies.
     flat = own.str.replace_all(r'\\+"', '"').str.replace_all(r':\s*"([{\[])"', ': ${1}"')
     text = pl.when(own.str.contains(r"\"", literal=True)).then(flat).otherwise(own)

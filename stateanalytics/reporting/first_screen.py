@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from stateanalytics.io.archive.manifests import stale
 from stateanalytics.reporting.changes import OPEN
 from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
+from stateanalytics.state.definitions import RUN
 from stateanalytics.weekly import TIME_TO_COMPLETE
 from stateanalytics.weekly_limits import FEWEST_WEEKS, WORSE
 
@@ -237,10 +238,9 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
         )
     stuck = list(_inside_action(summary.get("inside", {}), place, window))
     yield from stuck
-    for action in _open_work_action(summary.get("attention", {}).get("open", {}), place, window):
-        # One session may be both: what it loops on says more.
-        if action["command"] not in [other["command"] for other in stuck]:
-            yield action
+    # One session may be both: what it loops on says more.
+    done = {one["entity_id"] for act in stuck if act["rank"] == _STUCK for one in act["examples"]}
+    yield from _open_work_action(summary.get("attention", {}).get("open", {}), done, place, window)
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
     for fault in failures.get("faults", ()):
@@ -259,20 +259,24 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             )
 
 
-def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Plain]:
+def _open_work_action(
+    open_work: Plain, done: Container[str], place: str, window: str
+) -> Iterator[Plain]:
     """One action for all open and silent work, which can still be resumed or stopped."""
     # What continues by itself is nothing to do, and does not count.
     every = open_work.get("items", ())
-    items = [item for item in every if not _hint(item).startswith("Nothing")]
+    items = [
+        item
+        for item in every
+        if not _hint(item).startswith("Nothing") and item["entity_id"] not in done
+    ]
     if not items:
         return
     waits, first = [item for item in every if item not in items], items[0]
     n, n_old = (open_work[of] - sum(item[of] for item in waits) for of in ("n_runs", "n_runs_old"))
-    name = f"“{first['name']}”" if first["name"] else first["entity_id"][:_ID_LENGTH]
-    who = say("action.run_by", agent=first["agent"]) if first["agent"] else ""
-    who += say("action.run_in", project=first["project"]) if first["project"] else ""
-    what = say("action.open", entity=f"{first['entity_type'].replace('_', ' ')} {name}{who}")
-    what += say("action.open_more", n=n - 1) if n > 1 else ""
+    what = say("action.open", entity=_whose(first))
+    is_mixed = any(item["entity_type"] != RUN for item in items)
+    what += say("action.more_work" if is_mixed else "action.open_more", n=n - 1) if n > 1 else ""
     left = say("action.open_old", n=n_old) if n_old and n > 1 else ""
     # One command for all of them, and for nothing else.
     all_open = command("attention", place, "--standing open", window)
@@ -287,6 +291,14 @@ def _open_work_action(open_work: Plain, place: str, window: str) -> Iterator[Pla
     )
 
 
+def _whose(item: Plain) -> str:
+    """The type and name of work, and whose it is."""
+    name = f"“{item['name']}”" if item["name"] else item["entity_id"][:_ID_LENGTH]
+    who = say("action.run_by", agent=item["agent"]) if item["agent"] else ""
+    who += say("action.run_in", project=item["project"]) if item["project"] else ""
+    return f"{item['entity_type'].replace('_', ' ')} {name}{who}"
+
+
 def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
     """One action for sessions that are stuck now, else for those that were not smooth."""
     sessions = inside.get("sessions", ())
@@ -298,7 +310,7 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
     kinds = " or ".join(HARD[name] for name, n in others.items() if n)
     why = f"{_first_sign(first)}."
     if is_now:
-        what = say("action.stuck", entity=f"“{first['name'] or first['entity_id']}”")
+        what = say("action.stuck", entity=_whose(first))
         yield _action(_STUCK, what, why, first["command"], "#inside", examples=[first])
     if n > is_now:
         yield _action(

@@ -86,7 +86,7 @@ def session_page(
         "name": entity["name"] or entity["entity_id"],
         **{name: entity[name] for name in ("entity_type", "entity_id")},
         "as_of": minute_of(facts.as_of),
-        "finding": _finding(entity, state, facts.as_of),
+        "finding": _finding(entity, state, facts.as_of, why),
         "pill": pill_of(state),
         "severity": state["severity"],
         "facts": _facts(entity),
@@ -194,12 +194,16 @@ def _called(page: Plain) -> str:
     return what if page["name"] == page["entity_id"] else f"{what} ({page['entity_id']})"
 
 
-def _finding(entity: dict[str, Any], state: dict[str, Any], as_of: datetime) -> str:
+def _finding(
+    entity: dict[str, Any], state: dict[str, Any], as_of: datetime, reasons: pl.DataFrame
+) -> str:
     """The state, its duration and its reason, in a sentence."""
     began, ended = entity["started_at"], entity["ended_at"]
     lasted = ((ended or as_of) - began).total_seconds() if began else None
     name = "session.after" if ended else "session.open_for"
-    why = entity["reason_message"] or entity["reason_code"]
+    inferred = reasons.filter(dimension="lifecycle")["message"].to_list()
+    timed_out = f"timed out {words}" if (words := _timed_out(entity)) else None
+    why = entity["reason_message"] or timed_out or entity["reason_code"] or next(iter(inferred), "")
     return say(
         "session.finding",
         state=state["display"] or state["lifecycle"] or "unknown",
@@ -208,13 +212,19 @@ def _finding(entity: dict[str, Any], state: dict[str, Any], as_of: datetime) -> 
     )
 
 
+def _timed_out(entity: dict[str, Any]) -> str | None:
+    """When a time limit stopped it, if that is recorded."""
+    limit_s, elapsed_s = entity["timeout_s"], entity["timeout_elapsed_s"]
+    if None in (limit_s, elapsed_s):
+        return None
+    return f"after {elapsed_s:,g} s (configured timeout: {limit_s:,g} s)"
+
+
 def _facts(entity: dict[str, Any]) -> list[Plain]:
     facts = {label: entity[name] for name, label in _FACTS.items()}
-    limit_s, elapsed_s = entity["timeout_s"], entity["timeout_elapsed_s"]
-    if None not in (limit_s, elapsed_s):
-        facts["Timed out"] = f"after {elapsed_s:,g} s (configured timeout: {limit_s:,g} s)"
-    if limit_s is not None:
-        facts["Time limit"] = how_long(limit_s)
+    facts["Timed out"] = _timed_out(entity)
+    if entity["timeout_s"] is not None:
+        facts["Time limit"] = how_long(entity["timeout_s"])
     if entity["cost_usd"] is not None:
         facts["Cost"] = f"{entity['cost_usd']:,.2f} USD"
     tokens = [entity["n_input_tokens"], entity["n_output_tokens"]]

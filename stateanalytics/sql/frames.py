@@ -89,7 +89,7 @@ class ErrorCounts(SessionKey, key=SESSION_KEY):
     """The errors of tools in one session, counted when it is first named."""
 
     n_tool_answers = Integer("calls of tools with a result")
-    n_tool_errors = Integer("of these, with any outcome but ok")
+    n_tool_errors = Integer("of these, those that failed or timed out, as `failures` counts them")
     n_pruned = Integer("of these, with a result that was removed: nothing is known")
 
 

@@ -40,6 +40,7 @@ from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.queries import judged_effort
 from stateanalytics.sql.frames import COLUMNS, ERROR_COUNTS, REASON_CODES, SNAPSHOT, TABLES, VIEWS
 from stateanalytics.sql.running import Table
+from stateanalytics.state import definitions
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
@@ -301,15 +302,14 @@ def _table(name: str, load: Callable[[], pl.DataFrame]) -> Table:
 
 def _error_counts(facts: Facts) -> pl.DataFrame:
     """The answers and the errors of tools in each session, by its calls."""
-    is_known = pl.col("outcome") != "unknown"
     counted = (
         recorded(facts, CALLS)
         .filter(pl.col("ended_at").is_not_null())
         .group_by("source", "system", "session_id", maintain_order=True)
         .agg(
             n_tool_answers=pl.len(),
-            n_tool_errors=(is_known & (pl.col("outcome") != "ok")).sum(),
-            n_pruned=(~is_known).sum(),
+            n_tool_errors=pl.col("outcome").is_in(definitions.FAILURES).sum(),
+            n_pruned=(pl.col("outcome") == "unknown").sum(),
         )
     )
     return ERROR_COUNTS.conform(counted)

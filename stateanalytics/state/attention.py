@@ -205,7 +205,7 @@ def _stuck(
 
 _JUDGED = (
     *("severity", "tone", "display", "outcome", "severity_rule"),
-    *("lifecycle", "is_legacy", "is_terminal"),
+    *("lifecycle", "health", "is_legacy", "is_terminal"),
 )
 
 
@@ -269,11 +269,10 @@ def _dimension(policy: Policy | None) -> pl.Expr:
         for rule in (policy or Policy.v1()).severity_rules
         if rule.axis
     }
-    return (
-        pl.col("severity_rule")
-        .replace_strict(axes, default="lifecycle", return_dtype=pl.String)
-        .alias("dimension")
-    )
+    axis = pl.col("severity_rule").replace_strict(axes, default="lifecycle", return_dtype=pl.String)
+    # What blocks it is a reason of its lifecycle; its health says only that it is blocked.
+    is_blocked = pl.col("health") == "blocked"
+    return pl.when(is_blocked).then(pl.lit("lifecycle")).otherwise(axis).alias("dimension")
 
 
 def _with_reasons(listed: pl.LazyFrame, reasons: pl.DataFrame, is_asked: pl.Expr) -> pl.DataFrame:

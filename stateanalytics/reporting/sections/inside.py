@@ -24,6 +24,7 @@ from stateanalytics.reporting.material import Material, Plain, Section
 from stateanalytics.state.definitions import RUN, ended_well
 
 N_TOOLS, N_MESSAGES, N_SESSIONS = 5, 5, 5
+_NAMED = ("name", "agent", "project")
 _LONGEST = 100
 _EFFORTS = ("stuck", "given_up", "struggled")
 _ENTITY = ("source", "entity_type", "entity_id")
@@ -39,19 +40,21 @@ def summarize_inside(material: Material) -> Plain:
     found = signs_of(called, turned, material.policy)
     efforts = effort_of(called, turned, found)
     sessions = efforts.filter(entity_type="session").join(
-        material.ever.select(*_ENTITY, "name", "is_open", is_good=ended_well()),
+        material.ever.select(*_ENTITY, *_NAMED, "is_open", is_good=ended_well()),
         on=_ENTITY,
         how="left",
         maintain_order="left",
     )
     hard = sessions.filter(pl.col("effort") != "smooth")
+    is_stuck_now = pl.col("is_open") & (pl.col("effort") == "stuck")
     failed = failed_share(called)
     ends = failed.interval() if failed.n else None
     counts = {name: hard.filter(effort=name).height for name in _EFFORTS}
     lost = hard.filter("is_good")
     lost_s, n_tokens = float(lost["lost_s"].sum()), lost["n_tokens"].sum()
     place = place_of(material.facts)
-    shown = hard.sort("is_open", "lost_s", descending=True, nulls_last=True, maintain_order=True)
+    first = (is_stuck_now, "is_open", "lost_s")
+    shown = hard.sort(*first, descending=True, nulls_last=True, maintain_order=True)
     counted = {
         "n_calls": called.height,
         "n_with_result": failed.n,
@@ -61,7 +64,7 @@ def summarize_inside(material: Material) -> Plain:
         "unit": RUN,
         "n_sessions": sessions.height,
         "efforts": counts,
-        "n_stuck_now": hard.filter("is_open", effort="stuck").height,
+        "n_stuck_now": hard.filter(is_stuck_now).height,
         "lost_s": lost_s,
         "lost": how_long(lost_s),
         "n_tokens": n_tokens,
@@ -86,7 +89,7 @@ def summarize_inside(material: Material) -> Plain:
         "messages": _messages(material, every, place) if failed.n_hits else [],
         "sessions": [
             {
-                **{name: row[name] for name in (*_ENTITY, "name", "effort", "why")},
+                **{name: row[name] for name in (*_ENTITY, *_NAMED, "effort", "why")},
                 "is_open": bool(row["is_open"]),
                 "lost": how_long(row["lost_s"]) if row["lost_s"] else None,
                 "command": show_command(row, place),

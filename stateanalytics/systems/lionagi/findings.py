@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.vocabulary import TABLES
+from stateanalytics.core.vocabulary import ADR_LIFECYCLES, TABLES
 from stateanalytics.io.findings import all_findings, noted, noted_entities
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw
 from stateanalytics.systems.lionagi.sessions import stored_timeouts
@@ -89,7 +89,8 @@ def _statuses(entities: pl.DataFrame, source: str) -> list[pl.DataFrame]:
     findings = []
     for entity_type, words in KNOWN.items():
         rows = entities.filter(pl.col("entity_type") == entity_type)
-        unknown = rows.filter(~pl.col("raw_status").is_in(words))
+        known = [*words, *ADR_LIFECYCLES.get(entity_type, ())]
+        unknown = rows.filter(~pl.col("raw_status").is_in(known))
         findings.append(per_entity(unknown, source, "status.unknown"))
         # Branches mirror their session and mostly have no status of their own.
         if entity_type != "branch":
