@@ -280,7 +280,9 @@ def compare(
         step_before = step_before.over(groups) if groups else step_before
         both = cells.with_columns(step_before.name.suffix("_before"))
         cells = _compared(both, asked)
-    order = ["since", "n_of", *groups] if every else ["n_of", *groups]
+    # In the order of time, then the largest first.
+    times = [*(["since"] if every else ()), *(name for name in groups if name in PERIODS)]
+    order = [*times, "n_of", *(name for name in groups if name not in times)]
     ranks = [name == "n_of" for name in order]
     shown = [name for name in COMPARED.dtypes if name in cells.columns]
     cells = cells.sort(order, descending=ranks, nulls_last=True).select(

@@ -275,6 +275,9 @@ class Report:
         found = self._with_program
         cost = (found.get("story") or {}).get("cost")
         lines = [opening(found), *([f"Cost: {cost}"] if cost else ())]
+        covered = found.get("coverage") or {}
+        if any(covered.get(name) for name in ("outdated", "stale", "n_failed")):
+            lines.append(covered["in_words"])
         for place, action in enumerate(found.get("actions", ()), 1):
             who = f" ({action['who']})" if action["who"] else ""
             lines += [f"{place}. {action['what']}{who}: {action['why']}", f"   {action['command']}"]
