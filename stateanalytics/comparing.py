@@ -437,13 +437,16 @@ class _Asked(NamedTuple):
 
     def _sum(self, rows: pl.DataFrame) -> _Cell:
         known = rows.filter(pl.col("weight").is_not_null())
-        if known.is_empty() and (rows.height or self.measure.unit not in ("runs", "calls")):
-            return (None if rows.height else 0.0), None, None, 0, rows.height, 0
-        units = known["unit"] if self.measure.rows == "calls" else sampling_units(known)[0]
+        are_calls, is_count = self.measure.rows == "calls", self.measure.unit in ("runs", "calls")
+        # No calls at all are calls that nobody recorded.
+        is_unknown = rows.height or (are_calls and known.is_empty() and calls(self.snap).is_empty())
+        if known.is_empty() and (is_unknown or not is_count):
+            return (None if is_unknown else 0.0), None, None, 0, rows.height, 0
+        units = known["unit"] if are_calls else sampling_units(known)[0]
         sums = known.group_by(units.alias("unit")).agg(pl.col("weight").sort().sum())["weight"]
         total, heaviest = float(known["weight"].sort().sum()), sums.max() or 1.0
         low, high = weighted_count(total, float((sums.sort() ** 2).sum()), float(heaviest))  # type: ignore[arg-type]
-        n = round(total) if self.measure.unit in ("runs", "calls") else known.height
+        n = round(total) if is_count else known.height
         return round(total, 6), low, high, n, rows.height, sums.len()
 
     def query(self, window: Window | None) -> dict[str, Any]:

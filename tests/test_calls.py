@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.cli import run
 from stateanalytics.comparing import compare
+from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import CALLS, SIGNS, TURNS
 from stateanalytics.errors import ArgumentError
@@ -28,7 +29,7 @@ from stateanalytics.systems.tool_calls import (
 )
 from tests.conftest import SHIPPED
 from tests.examples import examples
-from tests.frames import facts
+from tests.frames import WHOSE, ago, facts
 from tests.transcripts import after, begun_rollout, begun_transcript, facts_of, transcript_maker
 
 CLIENTS = ("claude_code", "codex")
@@ -549,6 +550,41 @@ def test_signs_do_not_depend_on_the_order_of_rows(stories_of_threads, rng):
     again = calls_from(shuffled, "any")
     one, other = with_calls(rows), with_calls(again)
     assert one.sort(one.columns).equals(other.sort(other.columns))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_what_is_later_does_not_depend_on_the_names_of_branches(names):
+    """Tests fail, pass in another branch, and fail again at the end; an edit is made twice."""
+    test = {"tool": "Bash", "target": "pytest", "is_test": True}
+    edit = {"tool": "Edit", "target": "a.py", "outcome": "ok"}
+    stories = [
+        (0, test | {"outcome": "failed"}), (1, test | {"outcome": "ok"}),
+        (0, edit | {"replaced_digest": "x", "written_digest": "y"}),
+        (1, edit | {"replaced_digest": "y", "written_digest": "x"}),
+        (1, test | {"outcome": "failed"}), (0, test | {"outcome": "failed"}),
+    ]  # fmt: skip
+    rows = [
+        {**WHOSE, "entity_id": f"c{n}", "session_id": "s", "thread_id": "s", "started_at":
+         ago(minutes=60 - n), "part_id": names[branch], "input_digest": str(n)} | call
+        for n, (branch, call) in enumerate(stories)
+    ]  # fmt: skip
+    recorded = pl.DataFrame(rows, schema_overrides={"target": pl.String}).drop("entity_type")
+    session = {"entity_id": "s", "raw_status": "completed", "started_at": ago(hours=2)}
+    known = changed_facts(facts([session]), details={"lionagi_calls": CALLS.conform(recorded)})
+    found = dict(calls(known).select("entity_id", "outcome").rows())
+    ends = {name: end for name, end in found.items() if name in ("c0", "c1", "c4", "c5")}
+    assert ends == {"c0": "expected_nonzero", "c1": "ok", "c4": "failed", "c5": "failed"}
+    assert {("tests_failing", 1), ("taken_back", 1)} <= set(kinds(signs(known)))
+
+
+@pytest.mark.parametrize(("of_turn", "n"), [(True, 1), (None, 1), (False, 0)])
+def test_only_a_person_stops_by_a_sign(of_turn, n):
+    stopped = frame_of("a").with_columns(
+        outcome=pl.lit("interrupted"), source=pl.lit("s"), thread_id=pl.lit("t"),
+        turn_no=pl.lit(1, pl.Int64),
+    )  # fmt: skip
+    found = signs_of(CALLS.conform(stopped), a_turn(1, is_interrupted=of_turn), Policy.v1())
+    assert found.filter(sign="interrupted").height == n
 
 
 def test_results_without_calls_and_calls_named_twice_harm_nobody(tmp_path):

@@ -226,6 +226,16 @@ def test_a_prompt_is_repeated_only_after_it_failed_the_last_time() -> None:
     assert found["again"].null_count() == 0
 
 
+@pytest.mark.parametrize(("writer", "hours"), [("executor", 9.0), ("observer", 1.0)])
+def test_work_whose_end_a_sweep_wrote_ends_at_its_last_message(writer: str, hours: float) -> None:
+    row = {"entity_id": "s", "raw_status": "failed", "end_written_by": writer}
+    row |= {"started_at": AT, "last_message_at": AT + timedelta(hours=1)}
+    row |= {"ended_at": AT + timedelta(hours=9)}
+    snap = facts([row])
+    assert sa.failures.costs(snap, by=())["run_s"].to_list() == [3600.0 * hours]
+    assert sa.failures.members(snap)["run_s"].to_list() == [3600.0 * hours]
+
+
 def test_a_wait_for_the_next_prompt_is_no_time_of_work() -> None:
     """Two turns of a minute, an hour apart; where no turn has a time, the whole span."""
     minute = timedelta(minutes=1)

@@ -11,7 +11,7 @@ from stateanalytics.failures.failure_rows import cluster_id
 from stateanalytics.failures.frames import FAILURE_CLUSTERS, FAILURES
 from tests.examples import a_few
 from tests.failures import fan_out, run, store
-from tests.frames import ago
+from tests.frames import ago, facts
 from tests.samples import SAMPLES
 
 HOSTILE = {
@@ -23,6 +23,27 @@ CODE = "run.failed.exception"
 
 def clusters(*rows, **asked):
     return sa.failures.clusters(store(*rows), **asked)
+
+
+def test_work_that_failed_twice_is_one_incident_and_a_completed_session_no_failed_run():
+    """A session, the run of an engine that it was for, and a play whose session completed."""
+    ended = {"raw_status": "failed", "started_at": ago(hours=3), "ended_at": ago(hours=2)}
+    failed = facts(
+        [
+            ended | {"entity_id": "s", "reason_code": "run.failed.exception"},
+            ended | {"entity_id": "e", "entity_type": "engine_run", "session_id": "s"},
+            ended | {"entity_id": "w", "raw_status": "completed"},
+            ended | {"entity_id": "p", "entity_type": "play", "session_id": "w",
+                     "ended_at": ago(days=9), "started_at": ago(days=9)},
+        ]
+    )  # fmt: skip
+    members = sa.failures.members(failed).sort("entity_id")
+    assert members["entity_id"].to_list() == ["e", "p", "s"]
+    assert members["incident_id"].null_count() == 1
+    assert members.select(pl.coalesce("incident_id", "cause").n_unique()).item() == 2
+    assert sa.failures.incidents(failed).is_empty()
+    clusters = sa.failures.clusters(failed)
+    assert clusters["n_sessions"].sum() == 1 and clusters["n_rows"].sum() == 3
 
 
 def test_a_fan_out_of_one_rate_limit_is_one_cluster_and_one_cause():

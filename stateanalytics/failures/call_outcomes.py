@@ -58,8 +58,10 @@ def calls(snap: Facts) -> pl.DataFrame:
     before = pl.col("entity_id").shift(1).over(*_THREAD, "part_id", "tool", "input_digest")
     is_green = pl.coalesce(pl.col("test_result") == "passed", pl.col("outcome") == "ok")
     is_passed = (pl.col("is_test") & is_green).fill_null(value=False)
-    is_repaired = is_passed.reverse().cum_max().reverse().over(*_THREAD, "target")
-    is_red = pl.col("is_test") & (pl.col("outcome") == "failed") & is_repaired
+    # Branches work at once, so what is later is a matter of time, not of the order of rows.
+    began = pl.coalesce("started_at", "ended_at")
+    passed_at = pl.when(is_passed).then(began).max().over(*_THREAD, "target")
+    is_red = pl.col("is_test") & (pl.col("outcome") == "failed") & (passed_at > began)
     return CALLS.conform(
         rows.with_columns(
             is_retry_of=pl.when(pl.col("input_digest").is_not_null()).then(before),

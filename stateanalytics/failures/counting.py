@@ -51,7 +51,7 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     )
     priced = (
         needed.join(turn_times(of_sessions), on=[*SESSION_KEY, "entity_type"], how="left")
-        .select(row_key.alias("unit"), during_turns(_run_s()).alias("run_s"), _tokens(), "cost_usd")
+        .select(row_key.alias("unit"), _tokens(), "cost_usd", run_s=during_turns(worked_s()))
         .unique(subset="unit", keep="first", maintain_order=True)
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)
@@ -83,7 +83,7 @@ def turn_times(entities: Rows) -> pl.LazyFrame:
     turns = entities.lazy().filter(pl.col("entity_type") == "turn")
     alive_s = (pl.col("last_activity_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     return (
-        turns.select(*SESSION_KEY, run_s=pl.coalesce(_run_s(), alive_s.clip(0)))
+        turns.select(*SESSION_KEY, run_s=pl.coalesce(worked_s(), alive_s.clip(0)))
         .group_by(SESSION_KEY)
         .agg(turns_s=total("run_s"))
         .with_columns(entity_type=pl.lit("session"))
@@ -114,7 +114,8 @@ def sum_costs() -> dict[str, pl.Expr]:
     return {**sums, "n_work": is_first.sum().cast(pl.Int64), **unreported}
 
 
-def _run_s() -> pl.Expr:
+def worked_s() -> pl.Expr:
+    """How long ended work took: up to its last message where somebody else wrote its end later."""
     is_observed = (pl.col("end_written_by") == "observer").fill_null(False)
     is_observed |= pl.col("is_end_approximate").fill_null(False)
     last = pl.col("last_message_at")
@@ -142,6 +143,15 @@ def incident_count() -> pl.Expr:
     return pl.coalesce("incident_id", "cause").n_unique()
 
 
+def session_count() -> pl.Expr:
+    """The number of runs in a group of failures, or of runs that its failed calls are in.
+
+    The session of a play that failed may itself have completed, so it does not count.
+    """
+    is_own = pl.col("entity_type").is_in([RUN, "tool_call"]) & pl.col("session_id").is_not_null()
+    return pl.struct("source", "session_id").filter(is_own).n_unique().cast(pl.Int64)
+
+
 def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     """Count failures by group.
 
@@ -161,7 +171,6 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         95 %); ``first_at``, ``last_at``; the `sum_costs`; ``systems`` and
         ``entity_types``, joined by ', '. In any order.
     """
-    sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     n_all = rows["cause"].n_unique()
     return collected(
         rows.lazy()
@@ -170,7 +179,7 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
             n_rows=pl.len().cast(pl.Int64),
             n_failed=(pl.col("outcome") != "timed_out").sum().cast(pl.Int64),
             n_timed_out=(pl.col("outcome") == "timed_out").sum().cast(pl.Int64),
-            n_sessions=sessions.n_unique().cast(pl.Int64),
+            n_sessions=session_count(),
             n_causes=pl.col("cause").n_unique().cast(pl.Int64),
             n_incidents=incident_count().cast(pl.Int64),
             first_at=pl.col("failed_at").min(),

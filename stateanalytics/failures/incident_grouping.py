@@ -16,7 +16,7 @@ import polars as pl
 from stateanalytics.core.joins import collected, connected_components, parts_of
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
-from stateanalytics.failures.counting import COSTS, sum_costs
+from stateanalytics.failures.counting import COSTS, session_count, sum_costs
 from stateanalytics.failures.fault_table import titled_clusters
 from stateanalytics.failures.frames import INCIDENTS
 from stateanalytics.state.population import hosts_of
@@ -48,7 +48,7 @@ SHARED = (
 _LINKED = (
     *("source", "system", "entity_type", "entity_id", "invocation_id", "session_id", "unit"),
     *("failed_at", "cluster_id", "code", "message", "template", "provider", "cause_group"),
-    *("name", "directory"),
+    *("name", "directory", "cause"),
 )
 #: Codes and messages of failures at the provider.
 AT_PROVIDER = (
@@ -64,7 +64,7 @@ def add_incidents(
     span_s: float | pl.Expr = 0.0,
     apart: int | pl.Expr = 0,
 ) -> pl.DataFrame:
-    """Add ``incident_id`` to `members`; null: not part of an incident.
+    """Add ``incident_id`` to `members`; null: the only cause of its request, and of no outage.
 
     ``span_s`` is the length of the observed time: where one outage is all that failed in a
     week, the failures alone would suggest that so many are usual. Rows of different values of
@@ -83,8 +83,8 @@ def add_incidents(
         linked.lazy()
         .sort("failed_at", key)
         .group_by("component", maintain_order=True)
-        .agg(first_key=key.first(), n_work=pl.col("unit").n_unique() - pl.col("unit").has_nulls())
-        .filter(pl.col("n_work") > 1)
+        .agg(first_key=key.first(), n_causes=pl.col("cause").n_unique(), n_units=_n_units())
+        .filter((pl.col("n_units") > 1) | (pl.col("n_causes") > 1))
         .collect()
     )
     ids = {
@@ -96,6 +96,10 @@ def add_incidents(
         [pl.Series("incident_id", of_rows, pl.String)]
     )
     return rows[[name for name in rows.columns if name not in added.columns]].hstack(added)
+
+
+def _n_units() -> pl.Expr:
+    return pl.col("unit").n_unique() - pl.col("unit").has_nulls()
 
 
 def members_within(
@@ -135,8 +139,9 @@ def observed_s(window: Window, as_of: datetime, begins: datetime | None) -> floa
 
 def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
     """One row for each incident of `members`; see `incidents` for the columns."""
-    members = rows.lazy().filter(pl.col("incident_id").is_not_null())
-    sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
+    # Several rows of one piece of work are one failure, and no incident to list.
+    is_listed = _n_units().over("incident_id") > 1
+    members = rows.lazy().filter(pl.col("incident_id").is_not_null()).filter(is_listed)
     links = [
         pl.when(pl.col(f"by_{link}").drop_nulls().is_duplicated().any()).then(pl.lit(link))
         for link in LINKS
@@ -153,7 +158,7 @@ def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
         since=pl.col("failed_at").min(),
         until=pl.col("failed_at").max(),
         n_rows=pl.len().cast(pl.Int64),
-        n_sessions=sessions.n_unique().cast(pl.Int64),
+        n_sessions=session_count(),
         n_causes=pl.col("cause").n_unique().cast(pl.Int64),
         n_clusters=pl.col("cluster_id").n_unique().cast(pl.Int64),
         linked_by=pl.concat_list(links).list.drop_nulls().list.join(", ").first(),

@@ -31,7 +31,7 @@ from stateanalytics.core.joins import collected, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT
 from stateanalytics.core.windows import zone_of
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
-from stateanalytics.failures.counting import SESSION_KEY, during_turns, turn_times
+from stateanalytics.failures.counting import SESSION_KEY, during_turns, turn_times, worked_s
 from stateanalytics.failures.failure_rows import window_of
 from stateanalytics.io.files import toml_of_user
 from stateanalytics.state.definitions import GOOD_ENDS, RUN, is_failure
@@ -154,7 +154,7 @@ def costs(
         .with_columns(is_again=is_retry(runs, rows, snap.events))
         .join(turn_times(snap.entities), on=[*SESSION_KEY, "entity_type"], how="left")
     )
-    took_s, is_again = during_turns(pl.col("duration_s")), pl.col("is_again")
+    took_s, is_again = during_turns(worked_s()), pl.col("is_again")
     is_again_good = is_again.filter(pl.col("outcome").is_in(GOOD_ENDS))
     # A run that does not say which attempt it was is no first attempt.
     is_known = is_again_good.is_not_null().any() | (is_again_good.len() == 0)

@@ -144,7 +144,13 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.D
     """The `signs` of some calls and turns."""
     rules = dict(policy.signs)
     is_failed = pl.col("outcome").is_in(FAILURES)
-    rows = called.with_columns(nth=pl.int_range(pl.len()).over(_THREAD), is_failed=is_failed)
+    # Rows of a branch stand together; all of a thread have a place in the order of time, too.
+    began = pl.coalesce("started_at", "ended_at")
+    rows = called.with_columns(
+        nth=pl.int_range(pl.len()).over(_THREAD),
+        place=began.rank("ordinal").over(_THREAD),
+        is_failed=is_failed,
+    )
     # A call without a known input is like no other.
     known = rows.filter(pl.col("input_digest").is_not_null())
     are_all = (pl.col("outcome") == "denied").all().over(_THREAD)
@@ -224,10 +230,10 @@ def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
     """Changes taken back in git, and edits that write a text again that one replaced before."""
     edits = rows.filter(outcome="ok").drop_nulls(["target", "written_digest"])
     file = [*_THREAD, "target"]
-    replaced = edits.select(*file, "nth", written_digest="replaced_digest").drop_nulls()
-    first = replaced.group_by(*file, "written_digest").agg(replaced_nth=pl.col("nth").min())
+    replaced = edits.select(*file, "place", written_digest="replaced_digest").drop_nulls()
+    first = replaced.group_by(*file, "written_digest").agg(replaced=pl.col("place").min())
     both = edits.join(first, on=[*file, "written_digest"])
-    again = both.filter(pl.col("replaced_nth") < pl.col("nth"))
+    again = both.filter(pl.col("replaced") < pl.col("place"))
     undone = rows.filter("is_undo", outcome="ok")
     return pl.concat([undone, again.select(rows.columns)]).sort(*_THREAD, "nth")
 
@@ -235,7 +241,7 @@ def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
 def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
     """Threads of which the last run of tests failed, by its summary or else by its exit code."""
     ended = rows.filter("is_test", pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILURES)))
-    last = ended.group_by(_THREAD, maintain_order=True).tail(1)
+    last = ended.sort("place").group_by(_THREAD, maintain_order=True).tail(1)
     is_red = pl.coalesce(pl.col("test_result") == "failed", "is_failed")
     return _signs(last.filter(is_red), "tests_failing")
 
@@ -258,8 +264,10 @@ def _of_turns(
     marked = turned.with_columns(
         row="entity_id", is_soon=(waited_s <= rules["corrected_within_s"]).fill_null(value=False)
     )
-    stopped = rows.filter(outcome="interrupted")
     turn = [*_THREAD, "turn_no"]
+    # A server that stops, or a call that is refused, ends calls too, and is no person.
+    others = marked.filter(~pl.col("is_interrupted")).select(turn)
+    stopped = rows.filter(outcome="interrupted").join(others, on=turn, how="anti")
     alone = marked.filter("is_interrupted").join(stopped.select(turn), on=turn, how="anti")
     sums = marked.group_by(_THREAD).agg(pl.col("n_retries", "retry_s").sum())
     retried = (

@@ -253,7 +253,7 @@ def _similar(
     n_well = works.filter("is_resumed", "ended_well").height
     more = say("session.resumed", n=n_resumed, n_well=n_well) if n_resumed else ""
     incident = failed.join(own.drop_nulls("incident_id"), on="incident_id", how="semi")
-    if incident.height > 1:
+    if incident["unit"].n_unique() > 1:
         span = incident.select(pl.col("failed_at").max() - pl.col("failed_at").min()).item()
         more += say("session.together", n=incident.height, seconds=span.total_seconds())
     return {

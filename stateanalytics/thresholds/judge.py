@@ -699,6 +699,7 @@ def _evidence(row: Mapping[str, Any]) -> str:
         n=row["n"],
         effective="" if is_same else say("advice.effective", n=n_effective),
         n_at_risk=row["n_at_risk"],
+        at_s=row["recommended_s"] or row["bound_s"] or row["best_s"],
         flips="" if is_open else depends,
     )
     if row["excess_if_half"] is None:

@@ -119,7 +119,8 @@ def queries(window: Window, sources: pl.DataFrame) -> list[Plain]:
             (of_runs, *still_open),
         ),
         "Failures by reason code": [
-            "SELECT code, count(*) AS n_rows, count(DISTINCT session_id) AS n_sessions,",
+            "SELECT code, count(*) AS n_rows,",
+            "  count(DISTINCT session_id) FILTER (entity_type = 'session') AS n_sessions,",
             "  count(DISTINCT cause) AS n_causes, sum(cost_usd) AS cost_usd",
             "FROM failures",
             f"WHERE failed_at >= {since} AND failed_at < {until}",

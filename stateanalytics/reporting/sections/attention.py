@@ -13,6 +13,7 @@ from stateanalytics.core.joins import collected, collected_each
 from stateanalytics.core.schema import ENTITY_KEY, SEVERITIES
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import count, how_long, number, say
+from stateanalytics.failures.counting import SESSION_KEY, during_turns, turn_times, worked_s
 from stateanalytics.queries import judged_effort, with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
@@ -97,7 +98,14 @@ def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
     # A session that is stuck in a loop is critical, whatever its state.
     judged = ("severity", "tone", "display")
     judgements = items.lazy().select(*ENTITY_KEY, *judged, *added)
-    return rows.lazy().drop(judged).join(judgements, on=ENTITY_KEY, how="inner").pipe(collected)
+    in_turns = turn_times(material.facts.entities)
+    return (
+        rows.lazy()
+        .drop(judged)
+        .join(judgements, on=ENTITY_KEY, how="inner")
+        .join(in_turns, on=[*SESSION_KEY, "entity_type"], how="left")
+        .pipe(collected)
+    )
 
 
 def _by_type(rows: pl.DataFrame) -> list[Plain]:
@@ -138,7 +146,7 @@ def _things(items: pl.DataFrame, *, old_s: float = 0.0) -> pl.DataFrame:
             n_causes=pl.struct("source", "cluster").n_unique().over("thing"),
             # What ended together with a session shares its time, which counts one time.
             lost_s=pl.when(pl.col("entity_type") == pl.col("entity_type").first().over("thing"))
-            .then("duration_s")
+            .then(during_turns(worked_s()))
             .sort()
             .sum()
             .over("thing"),

@@ -22,7 +22,7 @@ def summarize_slow(material: Material) -> Plain:
     still_open = _longest_first(material.open_runs, "age_s")
     is_slow = pl.col("duration_s") > limit_s
     ended = material.ended_runs.filter(
-        pl.col("duration_s").is_not_null(),
+        pl.col("duration_s") >= 0,
         ~pl.col("is_end_approximate").fill_null(False),
         ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False),
     )
