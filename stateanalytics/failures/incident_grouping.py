@@ -78,7 +78,9 @@ def add_incidents(
     check_number("gap_s", gap_s, 600)
     # Rows are wide and are sorted four times: only the columns that this needs.
     linked = _with_components(_with_links(rows, gap_s, span_s, apart))
-    key = pl.concat_str("source", "system", "entity_type", "entity_id", separator="|")
+    # A call may have no id.
+    names = ("source", "system", "entity_type", "entity_id")
+    key = pl.concat_str(names, separator="|", ignore_nulls=True)
     first = (
         linked.lazy()
         .sort("failed_at", key)
