@@ -305,6 +305,8 @@ def test_the_import_loads_nothing_heavy():
         ("sa.Snapshot", ("altair", "ipywidgets", "duckdb", "rich", "jinja2", "quickjs", "click")),
         ("sa.Policy.v1()", ("altair", "duckdb", "pyarrow", "rich", "jinja2", "click")),
         ("sa.errors.QueryError", ("polars", "duckdb")),
+        ("sa.report(sa.demo()).as_html()", ("altair",)),
+        ("from stateanalytics.charts import svg", ("polars", "altair")),
     ],
 )
 def test_a_name_loads_what_it_needs_and_no_more(code, absent):

@@ -12,8 +12,10 @@ from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
     Palette,
+    field,
     label_axis,
     largest,
+    mark,
     utc_axis,
     where,
 )
@@ -77,52 +79,43 @@ def chart_disagreement(
     """
     import altair as alt
 
-    check_columns(pairs, ("a", "b", "n", "n_only_a", "n_only_b"), "chart_disagreement")
-    directed = _directed(pairs)
-    order = list(detectors) if detectors is not None else _most_disagreeing(directed)
-    drawn, tips = interactive.with_tooltips(
-        directed.filter(pl.col("flags").is_in(order), pl.col("silent").is_in(order)),
-        flags="flags", and_this_one_does_not="silent", rows="n_only", of="n",
-    )  # fmt: skip
-    chosen = interactive.click_selection("chosen_pair", "flags", "silent")
-    side = max(22.0, (width - _LABEL_WIDTH) / max(len(order), 1))
-    axis = label_axis(_LABEL_WIDTH - 10, labelPadding=4)
-    base = alt.Chart(drawn).encode(
-        y=alt.Y("flags:N", sort=order, title="flags …", axis=axis),
-        x=alt.X("silent:N", sort=order, title="… and this one does not", axis=_tilted(axis)),
-    )
-    cells = (
-        base.mark_rect(strokeWidth=1)
-        .encode(
-            fill=alt.FillValue(palette["critical"]),
-            fillOpacity=alt.Opacity("share:Q", legend=None).scale(domain=[0, 1], range=[0, 0.6]),
-            stroke=alt.StrokeValue(palette["line"]),
-            tooltip=tips,
-            opacity=interactive.fading(chosen),
-        )
-        .add_params(chosen)
-    )
-    numbers = base.mark_text(fontSize=FONT_SIZE).encode(
-        text="shown:N",
-        color=where("datum.n_only > 0", alt.ColorValue, palette["text"], palette["muted"]),
-    )
-    total = int(largest(directed, "n_only"))
-    chart = alt.layer(
-        cells,
-        numbers,
-        data=drawn,
-        width=side * max(len(order), 1),
-        height=24 * max(len(order), 1),
-        description=f"{len(order)} detectors; at most {total} rows differ.",
-    )
+    chart = interactive.as_chart(disagreement_spec(pairs, detectors, palette=palette, width=width))
     return interactive.finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
 
 
-def _tilted(axis: alt.Axis) -> alt.Axis:
-    tilted = axis.copy()
-    tilted.labelAngle = -40
-    tilted.minExtent = 0
-    return tilted
+def disagreement_spec(
+    pairs: pl.DataFrame, detectors: Sequence[str] | None, *, palette: Palette, width: int
+) -> interactive.Spec:
+    """The specification of `chart_disagreement`."""
+    check_columns(pairs, ("a", "b", "n", "n_only_a", "n_only_b"), "chart_disagreement")
+    directed = _directed(pairs)
+    order = list(detectors) if detectors is not None else _most_disagreeing(directed)
+    side = max(22.0, (width - _LABEL_WIDTH) / max(len(order), 1))
+    axis = label_axis(_LABEL_WIDTH - 10, labelPadding=4)
+    tilted = {**axis, "labelAngle": -40, "minExtent": 0}
+    place = {
+        "y": field("flags:N", sort=order, title="flags …", axis=axis),
+        "x": field("silent:N", sort=order, title="… and this one does not", axis=tilted),
+    }
+    shares = field("share:Q", legend=None, scale={"domain": [0, 1], "range": [0, 0.6]})
+    fills = {"fill": {"value": palette["critical"]}, "fillOpacity": shares}
+    cells = mark("rect", {**place, **fills, "stroke": {"value": palette["line"]}}, strokeWidth=1)
+    colour = where("datum.n_only > 0", palette["text"], palette["muted"])
+    shown = {**place, "text": field("shown:N"), "color": colour}
+    total = int(largest(directed, "n_only"))
+    return {
+        "data": directed.filter(pl.col("flags").is_in(order), pl.col("silent").is_in(order)),
+        "tooltips": {
+            "flags": "flags", "and_this_one_does_not": "silent", "rows": "n_only", "of": "n"
+        },
+        "layer": [
+            {**cells, "clicks": ("chosen_pair", "flags", "silent")},
+            mark("text", shown, fontSize=FONT_SIZE),
+        ],
+        "width": side * max(len(order), 1),
+        "height": 24 * max(len(order), 1),
+        "description": f"{len(order)} detectors; at most {total} rows differ.",
+    }  # fmt: skip
 
 
 def _directed(pairs: pl.DataFrame) -> pl.DataFrame:

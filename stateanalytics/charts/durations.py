@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
@@ -39,6 +39,7 @@ ENDINGS = {
 SLOW_S = 3_600
 ROW_HEIGHT = 58
 _HEADROOM = 1.3
+NOTE: dict[str, Any] = {"baseline": "bottom", "fontSize": style.FONT_SIZE - 1}
 NEEDED = ("ending", "low_s", "high_s", "n", "n_cut_off")
 _OF_STEP = style.Source(
     "spells",
@@ -91,86 +92,74 @@ def chart_durations(
     >>> print(chart.description)
     Durations of 1232 runs by how they ended, on a logarithmic axis of time.
     """
-    import altair as alt
-
     if "duration_s" in getattr(steps, "columns", ()):
-        # What is counted already, as in the process that draws a page, needs no rules of states.
+        # What is counted already, as in a page, needs no rules of states.
         from stateanalytics.survival.run_spells import count_spells
 
         steps = count_spells(steps)
-    drawn, tips = interactive.with_tooltips(
-        _drawable(steps), ended="ending_name", runs="n", at_least="low_s",
-        below="high_s", cut_off="n_cut_off",
-    )  # fmt: skip
-    chosen = interactive.click_selection("chosen_durations", "ending", "low_s", "high_s")
-    endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
-    names = [ENDINGS[ending].words for ending in endings]
-    colours = [palette[ENDINGS[ending].colour] for ending in endings]
     given = {"slow": slow_after_s} if limits is None else limits
-    # An axis of logarithms has no place for the others.
-    today = {name: value for name, value in given.items() if value and 0 < value < math.inf}
-    ends_s = _domain(drawn, today.values())
-    time = (
-        alt.X("from_s:Q", title="duration")
-        .scale(type="log", domain=ends_s, nice=False)
-        .axis(
-            values=_ticks(ends_s, sparse=width < 400),
-            labelExpr=style.tick_labels(),
-            grid=True,
-            gridOpacity=0.6,
-            labelFlush=True,
-        )
-    )
-    runs = alt.Y("n:Q", title=None, axis=None).scale(
-        # Numbers stand above their bars, and names of limits above the numbers.
-        domain=[0, _HEADROOM * max(style.largest(drawn, "n"), 1)],
-        nice=False,
-    )
-    drawn, lines = _limit_lines(drawn, today, endings, palette)
-    base = alt.Chart(drawn)
-    scale = alt.Scale(domain=names, range=colours)
-    bars = base.mark_rect(strokeWidth=1).encode(
-        x=time,
-        x2=alt.X2("to_s:Q"),
-        y=runs,
-        y2=alt.Y2Datum(0),
-        tooltip=tips,
-        opacity=interactive.fading(chosen),
-        fill=alt.Fill("ending_name:N", scale=scale, legend=None),
-        fillOpacity=style.where("datum.is_cut_off", alt.FillOpacityValue, 0.15, 1),
-        stroke=alt.Stroke("ending_name:N", scale=scale, legend=None),
-    )
-    counts = base.mark_text(baseline="bottom", dy=-2, fontSize=style.FONT_SIZE - 1).encode(
-        x=alt.X("middle_s:Q", scale=alt.Scale(type="log")),
-        y=runs,
-        text=alt.Text("n:Q"),
-        color=alt.ColorValue(palette["muted"]),
-    )
-    bars = bars.add_params(chosen)
-    layers = [*lines, bars] if width < 400 else [*lines, bars, counts]
-    rows = alt.layer(*layers, data=drawn, width=width, height=ROW_HEIGHT)
-    described = (
-        f"Durations of {drawn['n'].sum()} runs by how they ended, on a logarithmic axis of time."
-    )
-    chart = rows.facet(
-        row=alt.Row("row_name:N", sort=_row_names(drawn, endings), header=style.facet_header()),
-        spacing=12,
-        description=described,
+    chart: alt.FacetChart = interactive.as_chart(
+        durations_spec(steps, given, palette=palette, width=width)
     )
     return interactive.displayable(chart, palette, _OF_STEP)
 
 
+def durations_spec(
+    steps: pl.DataFrame, limits: Mapping[str, float], *, palette: style.Palette, width: int
+) -> interactive.Spec:
+    """The specification of `chart_durations`, of steps that are counted."""
+    drawn = _drawable(steps)
+    endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
+    # An axis of logarithms has no place for the others.
+    today = {name: value for name, value in limits.items() if value and 0 < value < math.inf}
+    ends_s = _domain(drawn, today.values())
+    ticks = _ticks(ends_s, sparse=width < 400)
+    log = {"type": "log", "domain": ends_s, "nice": False}
+    # Numbers stand above their bars, and names of limits above the numbers.
+    runs = {"domain": [0, _HEADROOM * max(style.largest(drawn, "n"), 1)], "nice": False}
+    drawn, lines = _limit_lines(drawn, today, endings, palette)
+    fills = {
+        "domain": [ENDINGS[ending].words for ending in endings],
+        "range": [palette[ENDINGS[ending].colour] for ending in endings],
+    }
+    colour = style.field("ending_name:N", scale=fills, legend=None)
+    height = style.field("n:Q", title=None, axis=None, scale=runs)
+    axis = style.time_axis(ticks, labelFlush=True)
+    x = style.field("from_s:Q", title="duration", scale=log, axis=axis)
+    ends = {"x": x, "x2": {"field": "to_s"}, "y": height, "y2": {"datum": 0}}
+    opacity = style.where("datum.is_cut_off", 0.15, 1)
+    filled = {**ends, "fill": colour, "fillOpacity": opacity, "stroke": colour}
+    bars = style.mark("rect", filled, strokeWidth=1)
+    bars["clicks"] = "chosen_durations", "ending", "low_s", "high_s"
+    middle = {"x": style.field("middle_s:Q", scale={"type": "log"}), "y": height}
+    shown = {**middle, "text": style.field("n:Q"), "color": {"value": palette["muted"]}}
+    counts = style.mark("text", shown, dy=-2, **NOTE)
+    layers = [*lines, bars] if width < 400 else [*lines, bars, counts]
+    rows = _row_names(drawn, endings)
+    return {
+        "data": drawn,
+        "tooltips": {
+            "ended": "ending_name", "runs": "n", "at_least": "low_s", "below": "high_s",
+            "cut_off": "n_cut_off",
+        },
+        "facet": {"row": style.field("row_name:N", sort=rows, header=style.HEADER)},
+        "spec": {"layer": layers, "width": width, "height": ROW_HEIGHT},
+        "spacing": 12,
+        "description": f"Durations of {drawn['n'].sum()} runs by how they ended, "
+        "on a logarithmic axis of time.",
+    }  # fmt: skip
+
+
 def _limit_lines(
     drawn: pl.DataFrame, limits: Mapping[str, float], endings: list[str], palette: style.Palette
-) -> tuple[pl.DataFrame, list[alt.Chart]]:
+) -> tuple[pl.DataFrame, list[interactive.Spec]]:
     """A line for each limit through all rows, with its name above one of them.
 
     The names stand next to those of the rows, one below the other, so that two limits of
     almost the same length can be read.
     """
-    import altair as alt
-
-    columns, layers = [], []
+    columns: list[pl.Expr] = []
+    layers: list[interactive.Spec] = []
     is_first = pl.int_range(pl.len()).over("ending") == 0
     named = sorted(limits.items(), key=lambda limit: limit[1]) if endings else []
     for place, (name, seconds) in enumerate(named):
@@ -180,19 +169,18 @@ def _limit_lines(
             pl.lit(float(seconds)).alias(f"limit_{place}_s"),
             pl.when(is_named).then(words).alias(f"limit_{place}"),
         ]
-    # Layers of a facet share its frame.
-    drawn = drawn.with_columns(columns)
-    for place in range(len(named)):
-        base = alt.Chart(drawn).encode(
-            x=alt.X(f"mean(limit_{place}_s):Q"), color=alt.ColorValue(palette["muted"])
-        )
+        x = style.field(f"limit_{place}_s:Q", aggregate="mean")
+        at = {"x": x, "color": {"value": palette["muted"]}}
+        named_at = {**at, "y": {"value": 0}, "text": style.field(f"limit_{place}:N")}
         layers += [
-            base.mark_rule(strokeDash=[4, 3], strokeWidth=1),
-            base.transform_filter(f"datum.limit_{place} != null")
-            .mark_text(baseline="bottom", dy=-3, fontSize=style.FONT_SIZE - 1)
-            .encode(y=alt.value(0), text=alt.Text(f"limit_{place}:N")),
+            style.mark("rule", at, strokeDash=[4, 3], strokeWidth=1),
+            {
+                **style.mark("text", named_at, dy=-3, **NOTE),
+                "transform": [{"filter": f"datum.limit_{place} != null"}],
+            },
         ]
-    return drawn, layers
+    # Layers of a facet share its frame.
+    return drawn.with_columns(columns), layers
 
 
 def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
@@ -313,11 +301,10 @@ def chart_limits(
     )
     high = 2 * max(style.largest(drawn, "limit_s"), style.largest(drawn, "elapsed_s"), 60.0)
     low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2
-    limit = style.log_time(
-        "drawn_limit_s", low_s=low, high_s=high, title="configured limit", width=width
-    )
-    took = style.log_time(
-        "elapsed_s", low_s=low, high_s=high, title="how long it took", width=height, vertical=True
+    ends: dict[str, Any] = {"low_s": low, "high_s": high}
+    limit = alt.X(**style.log_time("drawn_limit_s", title="configured limit", width=width, **ends))
+    took = alt.Y(
+        **style.log_time("elapsed_s", title="how long it took", width=height, vertical=True, **ends)
     )
     occurring = [name for name in ENDINGS if name in drawn["ending"].to_list()]
     names = [ENDINGS[name].words for name in occurring]

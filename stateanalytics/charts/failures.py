@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.charts.interactive import (
+    Spec,
+    as_chart,
     click_selection,
     displayable,
     fading,
@@ -18,13 +20,15 @@ from stateanalytics.charts.interactive import (
 )
 from stateanalytics.charts.style import (
     FONT_SIZE,
+    HEADER,
     LIGHT,
     Palette,
     Source,
-    facet_header,
+    field,
     fitted,
     label_axis,
     largest,
+    mark,
     utc_axis,
     where,
     width_of,
@@ -436,8 +440,12 @@ def chart_severity(
     >>> print(chart.description)
     711 entities by type and severity.
     """
-    import altair as alt
+    chart: alt.FacetChart = as_chart(severity_spec(by_type, palette=palette, width=width))
+    return displayable(chart, palette, _OF_TYPE)
 
+
+def severity_spec(by_type: pl.DataFrame, *, palette: Palette, width: int) -> Spec:
+    """The specification of `chart_severity`."""
     check_columns(by_type, NEEDED_SEVERITIES, "chart_severity")
     if wrong := [
         name for name in SEVERITIES_DRAWN if by_type.height and not by_type[name].dtype.is_numeric()
@@ -449,42 +457,32 @@ def chart_severity(
     drawn = by_type.select(NEEDED_SEVERITIES).unpivot(
         index="entity_type", variable_name="severity", value_name="n"
     )
-    drawn, tips = with_tooltips(drawn, type="entity_type", severity="severity", entities="n")
-    chosen = click_selection("chosen_severity", "entity_type", "severity")
-    bars = alt.Chart(drawn).encode(
-        y=alt.Y(
-            "entity_type:N",
-            sort=by_type["entity_type"].to_list(),
-            title=None,
-            axis=label_axis(
-                _TYPE_LABEL_WIDTH, labelPadding=6, labelExpr="replace(datum.label, /_/g, ' ')"
-            ),
-        ),
-        # Room right of the longest bar, where its number stands.
-        x=alt.X("n:Q", axis=None).scale(domain=[0, 1.35 * max(largest(drawn, "n"), 1)], nice=False),
+    labels = label_axis(
+        _TYPE_LABEL_WIDTH, labelPadding=6, labelExpr="replace(datum.label, /_/g, ' ')"
     )
-    fills = alt.Scale(
-        domain=list(SEVERITIES_DRAWN), range=[palette[name] for name in SEVERITIES_DRAWN]
-    )
-    layers = alt.layer(
-        bars.mark_bar(height=12)
-        .encode(
-            color=alt.Color("severity:N", scale=fills, legend=None),
-            tooltip=tips,
-            opacity=fading(chosen),
-        )
-        .add_params(chosen),
-        bars.mark_text(align="left", dx=4, fontSize=FONT_SIZE).encode(
-            text=alt.Text("n:Q"),
-            color=where("datum.n > 0", alt.ColorValue, palette["text"], palette["muted"]),
-        ),
-        data=drawn,
-        width=(width - _TYPE_LABEL_WIDTH) / len(SEVERITIES_DRAWN) - 10,
-        height=_TYPE_ROW * by_type.height,
-    )
-    chart = layers.facet(
-        column=alt.Column("severity:N", sort=list(SEVERITIES_DRAWN), header=facet_header()),
-        spacing=10,
-        description=f"{int(drawn['n'].sum())} entities by type and severity.",
-    )
-    return displayable(chart, palette, _OF_TYPE)
+    # Room right of the longest bar, where its number stands.
+    domain = [0, 1.35 * max(largest(drawn, "n"), 1)]
+    place = {
+        "y": field("entity_type:N", sort=by_type["entity_type"].to_list(), title=None, axis=labels),
+        "x": field("n:Q", axis=None, scale={"domain": domain, "nice": False}),
+    }
+    names = list(SEVERITIES_DRAWN)
+    fills = {"domain": names, "range": [palette[name] for name in names]}
+    filled = {**place, "color": field("severity:N", scale=fills, legend=None)}
+    bars = mark("bar", filled, height=12)
+    bars["clicks"] = "chosen_severity", "entity_type", "severity"
+    colour = where("datum.n > 0", palette["text"], palette["muted"])
+    shown = {**place, "text": field("n:Q"), "color": colour}
+    numbers = mark("text", shown, align="left", dx=4, fontSize=FONT_SIZE)
+    return {
+        "data": drawn,
+        "tooltips": {"type": "entity_type", "severity": "severity", "entities": "n"},
+        "facet": {"column": field("severity:N", sort=names, header=HEADER)},
+        "spec": {
+            "layer": [bars, numbers],
+            "width": (width - _TYPE_LABEL_WIDTH) / len(names) - 10,
+            "height": _TYPE_ROW * by_type.height,
+        },
+        "spacing": 10,
+        "description": f"{int(drawn['n'].sum())} entities by type and severity.",
+    }

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from inspect import signature
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, Palette, Source, wrapped
+from stateanalytics.charts.style import FONT_SIZE, VARIABLES, Palette, Source, wrapped
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import shortened, texts_within, visible
 from stateanalytics.core.words import dollars_each, how_long_each
@@ -134,6 +134,53 @@ def fading(selection: alt.Parameter | alt.PredicateComposition, opacity: float =
     shown = alt.when(selection).then(alt.value(opacity)).otherwise(alt.value(FAINT * opacity))
     # Altair makes a channel of a mapping ten times more slowly.
     return alt.OpacityValue(**shown)
+
+
+Spec = dict[str, Any]
+"""A Vega-Lite specification in which ``data`` is a frame.
+
+Beside them, ``tooltips`` are the columns of `with_tooltips`; a mark with ``clicks`` (a name and
+columns) or ``moves`` (a name) shows them, and can be selected or moves the axes.
+"""
+_LIVE = ("tooltips", "clicks", "moves")
+
+
+def as_chart(spec: Spec, tips: Sequence[alt.Tooltip] = ()) -> Any:
+    """The Altair chart of a specification, with tooltips and selections."""
+    import altair as alt
+
+    parts = {name: part for name, part in spec.items() if name not in _LIVE}
+    if "tooltips" in spec:
+        parts["data"], tips = with_tooltips(spec["data"], **spec["tooltips"])
+    if "spec" in spec:
+        return alt.FacetChart(**parts | {"spec": as_chart(spec["spec"], tips)})
+    if "layer" in spec:
+        return alt.LayerChart(**parts | {"layer": [as_chart(one, tips) for one in spec["layer"]]})
+    chart = alt.Chart(**parts | {"encoding": alt.FacetedEncoding(**spec["encoding"])})
+    if "clicks" in spec:
+        chosen = click_selection(*spec["clicks"])
+        return chart.encode(tooltip=tips, opacity=fading(chosen)).add_params(chosen)
+    if "moves" in spec:
+        return chart.encode(tooltip=tips).add_params(movable_axes(spec["moves"]))
+    return chart
+
+
+def for_page(spec: Spec) -> Spec:
+    """The specification as a page draws it: plain data, in the colours that the page defines."""
+    return {**_still(spec), "config": {**_style(VARIABLES), "background": "transparent"}}
+
+
+def _still(spec: Spec) -> Spec:
+    parts = {name: part for name, part in spec.items() if name not in _LIVE}
+    if "data" in spec:
+        parts["data"] = {"values": spec["data"].to_dicts()}
+    if "spec" in spec:
+        parts["spec"] = _still(spec["spec"])
+    if "layer" in spec:
+        parts["layer"] = [_still(one) for one in spec["layer"]]
+    if "clicks" in spec:
+        parts["encoding"] = {**spec["encoding"], "opacity": {"value": 1.0}}
+    return parts
 
 
 Chart = TypeVar("Chart")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from stateanalytics.charts import interactive, style
-from stateanalytics.charts.durations import ENDINGS
+from stateanalytics.charts.durations import ENDINGS, NOTE
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import in_one_line, say
 from stateanalytics.errors import ArgumentError, check_columns
@@ -103,7 +103,8 @@ def chart_weeks(
         week = pl.col("changed_at").dt.strftime("%G-W%V").alias("week")
         marks = changes.select(week, change=pl.Series(in_one_line(changes), dtype=pl.String))
         marks = marks.filter(pl.col("week").is_in(rows["week"].implode()))
-        rules = _change_rules(alt.Chart(marks).encode(x="week:O"), "change", palette)
+        at_week = _change_rules("change", palette, x=style.field("week:O"))
+        rules = interactive.as_chart({"data": marks, **at_week})
         panels = [panel + rules for panel in panels]
     if not panels:
         panels = [alt.Chart(pl.DataFrame({"week": [], "value": []})).mark_point()]
@@ -327,21 +328,18 @@ def chart_compare(
         points.encode(x=x, y=y),
     ]
     if "change" in drawn.columns:
-        at = alt.X("changed_at:T").scale(type="utc")
-        layers.insert(0, _change_rules(alt.Chart(drawn).encode(x=at), "change", palette))
+        at = style.field("changed_at:T", scale={"type": "utc"})
+        layers.insert(0, interactive.as_chart(_change_rules("change", palette, x=at)))
     rows = alt.layer(*layers, data=drawn).properties(width=width, height=80)
-    chart = rows.facet(row=alt.Row("group:N", sort=names, header=style.facet_header()), spacing=12)
+    chart = rows.facet(row=alt.Row("group:N", sort=names, header=style.HEADER), spacing=12)
     return interactive.finished(alt.FacetChart, chart.properties(description=about), words, **room)
 
 
-def _change_rules(base: alt.Chart, column: str, palette: style.Palette) -> alt.Chart:
+def _change_rules(column: str, palette: style.Palette, **place: Any) -> interactive.Spec:
     """A thin rule at each change, which says in its tooltip what changed."""
-    import altair as alt
-
-    what = alt.Tooltip(f"{column}:N", title="changed")
-    rule: Any = base.mark_rule(strokeWidth=1, strokeDash=[2, 2])
-    rules: alt.Chart = rule.encode(color=alt.ColorValue(palette["muted"]), tooltip=what)
-    return rules
+    what = style.field(f"{column}:N", title="changed")
+    shown = {**place, "color": {"value": palette["muted"]}, "tooltip": what}
+    return style.mark("rule", shown, strokeWidth=1, strokeDash=[2, 2])
 
 
 OPEN = "open"
@@ -394,58 +392,53 @@ def chart_over_time(
     >>> print(chart.description)
     29 runs by when and how they ended.
     """
-    import altair as alt
-
-    check_columns(counts, ("label", "ending", "n"), "chart_over_time")
-    drawn, tips = interactive.with_tooltips(
-        _heights(counts), step="label", ended="row_name", runs="n"
+    chart: alt.FacetChart = interactive.as_chart(
+        over_time_spec(counts, palette=palette, width=width)
     )
-    chosen = interactive.click_selection("chosen_steps", "label", "ending")
+    return interactive.displayable(chart, palette, _OF_ENDING)
+
+
+def over_time_spec(counts: pl.DataFrame, *, palette: style.Palette, width: int) -> interactive.Spec:
+    """The specification of `chart_over_time`."""
+    check_columns(counts, ("label", "ending", "n"), "chart_over_time")
+    drawn = _heights(counts)
     steps = list(dict.fromkeys(counts["label"].to_list()))
     colours = dict(drawn[["row_name", "colour"]].iter_rows())
     rows, fills = list(colours), [palette[colour] for colour in colours.values()]
-    room = width / max(len(steps), 1)
-    x = (
-        alt.X("label:N", sort=steps, title=None)
-        .axis(
-            labelAngle=0,
-            ticks=False,
-            values=steps[:: max(1, -(-len(steps) * 70 // width))],
-            labelLimit=90,
-            # What stands in brackets goes below: "(part)".
-            labelExpr="split(replace(datum.label, ' (', '\\n('), '\\n')",
-        )
-        .scale(paddingInner=0.25, paddingOuter=0.1)
-    )
-    base = alt.Chart(drawn).encode(
-        x=x,
-        y=alt.Y("height:Q", title=None, axis=None, scale=alt.Scale(domain=[0, 1.35], nice=False)),
-    )
-    bars = base.mark_bar().encode(
-        tooltip=tips,
-        opacity=interactive.fading(chosen),
-        color=alt.Color("row_name:N", scale=alt.Scale(domain=rows, range=fills), legend=None),
-    )
-    numbers = base.mark_text(baseline="bottom", dy=-2, fontSize=style.FONT_SIZE - 1).encode(
-        text=alt.Text("n:Q"),
-        color=style.where("datum.n > 0", alt.ColorValue, palette["text"], palette["muted"]),
-    )
-    bars = bars.add_params(chosen)
-    layers = [bars, numbers] if room >= 24 else [bars]
+    axis = {
+        "labelAngle": 0,
+        "ticks": False,
+        "values": steps[:: max(1, -(-len(steps) * 70 // width))],
+        "labelLimit": 90,
+        # What stands in brackets goes below: "(part)".
+        "labelExpr": "split(replace(datum.label, ' (', '\\n('), '\\n')",
+    }
+    paddings = {"paddingInner": 0.25, "paddingOuter": 0.1}
+    x = style.field("label:N", sort=steps, title=None, axis=axis, scale=paddings)
+    scale = {"domain": [0, 1.35], "nice": False}
+    place = {"x": x, "y": style.field("height:Q", title=None, axis=None, scale=scale)}
+    fill = style.field("row_name:N", scale={"domain": rows, "range": fills}, legend=None)
+    bars = style.mark("bar", {**place, "color": fill})
+    layers = [{**bars, "clicks": ("chosen_steps", "label", "ending")}]
+    if width / max(len(steps), 1) >= 24:
+        colour = style.where("datum.n > 0", palette["text"], palette["muted"])
+        shown = {**place, "text": style.field("n:Q"), "color": colour}
+        layers.append(style.mark("text", shown, dy=-2, **NOTE))
     if "changed" in drawn.columns and drawn["changed"].count():
         # Left of its bar. All else of x is that of the bars: without its order, the steps of
         # the whole chart would stand in that of the alphabet.
-        marked = base.transform_filter("datum.changed != null").encode(
-            x=x.bandPosition(0), y=alt.value(0), y2=alt.value(_STEP_HEIGHT)
-        )
-        layers.insert(0, _change_rules(marked, "changed", palette))
+        at = {"x": {**x, "bandPosition": 0}, "y": {"value": 0}, "y2": {"value": _STEP_HEIGHT}}
+        rules = _change_rules("changed", palette, **at)
+        layers.insert(0, {**rules, "transform": [{"filter": "datum.changed != null"}]})
     n = int(counts["n"].filter(counts["ending"] != OPEN).sum())
-    chart = alt.layer(*layers, data=drawn, width=width, height=_STEP_HEIGHT).facet(
-        row=alt.Row("row_name:N", sort=rows, header=style.facet_header()),
-        spacing=10,
-        description=f"{n} runs by when and how they ended.",
-    )
-    return interactive.displayable(chart, palette, _OF_ENDING)
+    return {
+        "data": drawn,
+        "tooltips": {"step": "label", "ended": "row_name", "runs": "n"},
+        "facet": {"row": style.field("row_name:N", sort=rows, header=style.HEADER)},
+        "spec": {"layer": layers, "width": width, "height": _STEP_HEIGHT},
+        "spacing": 10,
+        "description": f"{n} runs by when and how they ended.",
+    }
 
 
 def _heights(counts: pl.DataFrame) -> pl.DataFrame:

@@ -1,8 +1,8 @@
 """The charts of a report, drawn by a separate process while the numbers are computed.
 
-Loading Altair and Vega takes a second, as long as drawing everything, and a page needs the
-charts only at its end: `prepare` starts the process early, and `begin_drawing` sends it each
-section as it is made, on a core that is otherwise idle.
+A page needs the charts only at its end: `prepare` starts the process early, and `begin_drawing`
+sends it the charts of each section as it is made, on a core that is otherwise idle. They are
+plain specifications, so that neither process loads Altair, which takes as long as all drawing.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import polars as pl
 from markupsafe import Markup
 
-from stateanalytics.charts.detectors import chart_disagreement
-from stateanalytics.charts.durations import chart_durations
-from stateanalytics.charts.failures import chart_severity
-from stateanalytics.charts.over_time import chart_over_time
+from stateanalytics.charts.detectors import disagreement_spec
+from stateanalytics.charts.durations import durations_spec
+from stateanalytics.charts.failures import severity_spec
+from stateanalytics.charts.interactive import Spec, for_page
+from stateanalytics.charts.over_time import over_time_spec
 from stateanalytics.charts.style import VARIABLES
-from stateanalytics.charts.svg import to_svg
-from stateanalytics.charts.thresholds import chart_worksheet
+from stateanalytics.charts.svg import drawing
+from stateanalytics.charts.thresholds import worksheet_spec
 from stateanalytics.io.processes import ChildProcess
 
 LIMIT_S = 30.0
@@ -33,16 +33,14 @@ LIMIT_S = 30.0
 WIDTHS = {"wide": 820, "narrow": 310}
 Plain = dict[str, Any]
 Drawings = dict[str, dict[str, str]]
-# With JupyterLab installed, Altair loads these optional modules, which takes four times as long
-# as Altair itself. Static drawings do not need them.
-NOT_DRAWN_WITH = ("anywidget", "rfc3987_syntax")
 # The process gets the same import path as this one.
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    f"sys.modules.update(dict.fromkeys({NOT_DRAWN_WITH})); "
-    "from stateanalytics.charts.report_charts import main; main()"
+    "from stateanalytics.charts.svg import main; main()"
 )
 _PREPARED: list[ChildProcess] = []
+_SPECIFIED: dict[str, tuple[Plain, Plain]] = {}
+"""The last section of each name, and its charts."""
 
 
 def prepare() -> None:
@@ -60,13 +58,13 @@ def begin_drawing(name: str, section: Callable[[], Plain]) -> None:
     for process in _PREPARED[:1]:
         if name in DRAWN and process.is_alive():
             with process.within(LIMIT_S):
-                process.ask("begin", {name: section()})
+                process.ask("begin", {name: _charts(name, section())})
 
 
 def drawn(summary: Plain) -> dict[str, dict[str, Markup]]:
     """The drawings of a summary, by section and width; the same from either process."""
-    of_sections = {name: summary[name] for name in DRAWN if name in summary}
-    drawings = _drawn_by_process(of_sections) or draw(of_sections)
+    charts = {name: _charts(name, summary[name]) for name in DRAWN if name in summary}
+    drawings = _drawn_by_process(charts) or draw(charts)
     return {
         name: {size: Markup(drawing) for size, drawing in of_section.items()}
         for name, of_section in drawings.items()
@@ -74,8 +72,18 @@ def drawn(summary: Plain) -> dict[str, dict[str, Markup]]:
 
 
 def draw(sections: Mapping[str, Plain]) -> Drawings:
-    """The drawings of sections, made by this process."""
-    return {name: DRAWN[name](section) for name, section in sections.items()}
+    """The drawings of the charts of sections, made by this process."""
+    return {
+        name: {size: drawing(**chart) for size, chart in charts.items()}
+        for name, charts in sections.items()
+    }
+
+
+def _charts(name: str, section: Plain) -> Plain:
+    """What `drawing` needs for each width of the chart of a section."""
+    if name not in _SPECIFIED or _SPECIFIED[name][0] != section:
+        _SPECIFIED[name] = section, DRAWN[name](section)
+    return _SPECIFIED[name][1]
 
 
 def _drawn_by_process(sections: Mapping[str, Plain]) -> Drawings | None:
@@ -105,30 +113,14 @@ def end_prepared() -> None:
         _PREPARED.pop().end()
 
 
-def main() -> None:
-    """The process: load the libraries, draw each section, and answer when all are asked for."""
-    import altair as alt
-
-    to_svg(alt.Chart(pl.DataFrame({"x": [1]})).mark_bar().encode(x="x:Q"), name="x", label="x")
-    known: dict[str, tuple[Plain, dict[str, str]]] = {}
-    for line in sys.stdin:
-        request, sections = json.loads(line)
-        for name, section in sections.items():
-            if name not in known or known[name][0] != section:
-                known[name] = section, DRAWN[name](section)
-        # A section alone is not answered: the caller reads only the answer to all of them.
-        if request == "draw":
-            print(json.dumps({"drawn": {name: known[name][1] for name in sections}}), flush=True)
-
-
-def _attention(section: Plain) -> dict[str, str]:
+def _attention(section: Plain) -> Plain:
     frame = pl.DataFrame(section["by_type"], infer_schema_length=None)
     if frame.is_empty():
         return {}
-    return both_widths(chart_severity, frame, "severity", section["finding"])
+    return _for_widths("severity", section["finding"], severity_spec, frame)
 
 
-def _over_time(section: Plain) -> dict[str, str]:
+def _over_time(section: Plain) -> Plain:
     if not section["endings"]:
         return {}
     frame = pl.DataFrame(
@@ -147,37 +139,35 @@ def _over_time(section: Plain) -> dict[str, str]:
         schema_overrides={"changed": pl.String},
         infer_schema_length=None,
     )
-    return both_widths(chart_over_time, frame, "over-time", section["finding"])
+    return _for_widths("over-time", section["finding"], over_time_spec, frame)
 
 
-def _detectors(section: Plain) -> dict[str, str]:
+def _detectors(section: Plain) -> Plain:
     if not section["pairs"]:
         return {}
     frame = pl.DataFrame(section["pairs"], infer_schema_length=None)
     order = [row["detector"] for row in section["said"]]
-    chart = partial(chart_disagreement, detectors=order)
-    return both_widths(chart, frame, "detectors", section["finding"])
+    return _for_widths("detectors", section["finding"], disagreement_spec, frame, order)
 
 
-def _durations(section: Plain) -> dict[str, str]:
+def _durations(section: Plain) -> Plain:
     frame = pl.DataFrame(section["steps"], infer_schema_length=None)
     if frame.is_empty():
         return {}
-    chart = partial(chart_durations, slow_after_s=section["slow_after_s"])
-    return both_widths(chart, frame, "durations", section["finding"])
+    limits = {"slow": section["slow_after_s"]}
+    return _for_widths("durations", section["finding"], durations_spec, frame, limits)
 
 
-def _thresholds(section: Plain) -> dict[str, str]:
+def _thresholds(section: Plain) -> Plain:
     sheet = section["worksheet"]
     if sheet is None:
         return {}
     frame = pl.DataFrame(sheet["curve"], infer_schema_length=None)
-    chart = partial(chart_worksheet, sentence="")
-    return both_widths(chart, frame, "thresholds", sheet["finding"])
+    return _for_widths("thresholds", sheet["finding"], worksheet_spec, frame)
 
 
 # Sections with a chart; the others are tables and sentences.
-DRAWN: Mapping[str, Callable[[Plain], dict[str, str]]] = MappingProxyType(
+DRAWN: Mapping[str, Callable[[Plain], Plain]] = MappingProxyType(
     {
         "attention": _attention,
         "over_time": _over_time,
@@ -188,11 +178,12 @@ DRAWN: Mapping[str, Callable[[Plain], dict[str, str]]] = MappingProxyType(
 )
 
 
-def both_widths(chart: Any, frame: pl.DataFrame, name: str, label: str) -> dict[str, str]:
-    """A drawing for screens and a narrow one for phones, with the same font size."""
+def _for_widths(name: str, label: str, spec: Callable[..., Spec], *given: Any) -> Plain:
     return {
-        size: to_svg(
-            chart(frame, palette=VARIABLES, width=width), name=f"{name}-{size}", label=label
-        )
+        size: {
+            "spec": for_page(spec(*given, palette=VARIABLES, width=width)),
+            "name": f"{name}-{size}",
+            "label": label,
+        }
         for size, width in WIDTHS.items()
     }

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import polars as pl
 
+from stateanalytics.charts.vega import BOLD, LETTERS, OTHER
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 
 FONT_SIZE = 12
+HEADER = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2}
+"""The title of a facet: above it, at its left edge."""
+_TYPES = {"N": "nominal", "O": "ordinal", "Q": "quantitative", "T": "temporal"}
 Palette: TypeAlias = Mapping[str, str]
 
 # Groups, such as kinds of work: none of them looks like an outcome.
@@ -76,11 +80,15 @@ def utc_axis() -> alt.Axis:
     return alt.Axis(tickCount=6, format={"hours": "%H:%M", "minutes": "%H:%M"})
 
 
-def facet_header() -> alt.Header:
-    """The title of a facet: above it, at its left edge."""
-    import altair as alt
+def field(shorthand: str, **options: Any) -> dict[str, Any]:
+    """A column on a channel, with its type: ``n:Q``, ``name:N`` or ``rank:O``."""
+    column, kind = shorthand.split(":")
+    return {"field": column, "type": _TYPES[kind], **options}
 
-    return alt.Header(labelOrient="top", labelAnchor="start", labelPadding=2)
+
+def mark(kind: str, encoding: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """The specification of a mark, with the columns and values of its channels."""
+    return {"mark": {"type": kind, **options}, "encoding": encoding}
 
 
 def share_axis(field: str, title: str) -> alt.Y:
@@ -91,32 +99,29 @@ def share_axis(field: str, title: str) -> alt.Y:
     return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=axis)
 
 
-def label_axis(room: float, **options: Any) -> alt.Axis:
+def label_axis(room: float, **options: Any) -> dict[str, Any]:
     """An axis of row names, with a given width in pixels.
 
     Vega may measure a narrower font than the page has, so names are cut a little earlier.
     """
-    import altair as alt
-
-    return alt.Axis(
-        domain=False, ticks=False, labelLimit=_NARROWER * room, minExtent=room, **options
-    )
+    cut = {"labelLimit": _NARROWER * room, "minExtent": room}
+    return {"domain": False, "ticks": False, **cut, **options}
 
 
-def where(test: str, channel: Any, value: object, otherwise: object) -> Any:
-    """A channel such as ``ColorValue``, with a value where a test of the row is true."""
-    return channel(otherwise, condition={"test": test, "value": value})
+def where(test: str, value: object, otherwise: object) -> dict[str, Any]:
+    """A value on a channel where a test of the row is true, and another one elsewhere."""
+    return {"value": otherwise, "condition": {"test": test, "value": value}}
 
 
 def leaning_labels(
     marks: pl.DataFrame,
-    x: alt.X | alt.Y,
+    x: dict[str, Any],
     *,
     dx: int,
     palette: Palette,
     ends_s: tuple[float, float],
     width: int,
-) -> list[alt.Chart]:
+) -> list[dict[str, Any]]:
     """Two layers of names, right and left of their rules, away from the nearer edge.
 
     Parameters
@@ -124,8 +129,8 @@ def leaning_labels(
     marks : polars.DataFrame
         ``threshold_s``, ``label``, ``line`` (pixels from the top) and ``is_right`` (in the right
         half, so the name stands left of its rule); names are cut to the width of the axis.
-    x : altair.X or altair.Y
-        Position of the rules.
+    x : dict
+        Position of the rules, from `log_time`.
     dx : int
         Pixels between a rule and its name.
     palette : mapping of str to str
@@ -135,46 +140,39 @@ def leaning_labels(
     width : int
         Of the axis, in pixels.
     """
-    import altair as alt
-
     low, high = ends_s
     rows = marks.to_dicts()
     for row in rows:
         at = math.log(row["threshold_s"] / low) / math.log(high / low)
         row["label"] = fitted(row["label"], width * (at if row["is_right"] else 1 - at) - dx)
+    frame = pl.DataFrame(rows, schema=marks.schema)
+    place = {"x": x, "y": field("line:Q", axis=None, scale=None)}
+    named = {**place, "text": field("label:N"), "color": {"value": palette["text"]}}
+    plain = {"baseline": "top", "fontSize": FONT_SIZE, "clip": True}
     return [
-        alt.Chart(pl.DataFrame(rows, schema=marks.schema).filter(is_right=is_right))
-        .mark_text(
-            align="right" if is_right else "left",
-            dx=-dx if is_right else dx,
-            baseline="top",
-            fontSize=FONT_SIZE,
-        )
-        .encode(
-            x=x,
-            y=alt.Y("line:Q", axis=None, scale=None),
-            text=alt.Text("label:N"),
-            color=alt.ColorValue(palette["text"]),
-        )
-        for is_right in (False, True)
+        {
+            **mark("text", named, align=align, dx=dx, **plain),
+            "data": frame.filter(is_right=is_right),
+        }
+        for is_right, align, dx in ((False, "left", dx), (True, "right", -dx))
     ]
 
 
 def log_time(
-    field: str,
+    column: str,
     *,
     low_s: float,
     high_s: float,
     title: str | None,
     width: int,
     vertical: bool = False,
-) -> alt.X | alt.Y:
+) -> dict[str, Any]:
     """A logarithmic axis of durations from 1 s to weeks, without colliding ticks.
 
     Parameters
     ----------
-    field : str
-        Column with seconds, above 0.
+    column : str
+        With seconds, above 0.
     low_s, high_s : float
         Ends of the axis; widened to at least a factor of four.
     title : str or None
@@ -184,20 +182,18 @@ def log_time(
     vertical : bool
         Whether it is the y axis.
     """
-    import altair as alt
-
     low = max(low_s, SHORTEST_S)
     high = max(high_s, 4 * low)
-    axis = alt.Axis(
-        values=ticks_between(low, high, width if not vertical else 4 * width),
-        labelExpr=tick_labels(),
-        grid=True,
-        gridOpacity=0.6,
-        labelFlush=not vertical,
-    )
-    scale = alt.Scale(type="log", domain=[low, high], nice=False, clamp=True)
-    channel = alt.Y if vertical else alt.X
-    return channel(f"{field}:Q", title=title, scale=scale, axis=axis)
+    ticks = ticks_between(low, high, width if not vertical else 4 * width)
+    scale = {"type": "log", "domain": [low, high], "nice": False, "clamp": True}
+    axis = time_axis(ticks, labelFlush=not vertical)
+    return field(f"{column}:Q", title=title, scale=scale, axis=axis)
+
+
+def time_axis(ticks: list[int], **options: Any) -> dict[str, Any]:
+    """An axis of durations, with a line at each tick."""
+    labels = {"values": ticks, "labelExpr": tick_labels()}
+    return {**labels, "grid": True, "gridOpacity": 0.6, **options}
 
 
 def axis_title(text: str, room: float = 480) -> str:
@@ -232,20 +228,6 @@ def tick_labels() -> str:
     return f"{cases} : ''"
 
 
-# Thousandths of the font size, from the blank to the tilde.
-_WIDTHS = (
-    318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
-    636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
-    1000, 684, 686, 698, 770, 632, 575, 775, 752, 295, 295, 656, 557, 863, 748, 787,
-    603, 787, 695, 635, 611, 732, 684, 989, 685, 611, 685, 390, 337, 390, 838, 500,
-    500, 613, 635, 550, 635, 615, 352, 635, 634, 278, 278, 579, 278, 974, 634, 612,
-    635, 635, 411, 521, 392, 634, 592, 818, 592, 592, 525, 636, 337, 636, 838,
-)  # fmt: skip
-_OTHER, _BOLD = 1000, 1.13
-WIDTHS = {"ascii": _WIDTHS, "other": _OTHER, "bold": _BOLD}
-"""The same widths, for Vega."""
-
-
 def width_of(text: str, size: float = FONT_SIZE, *, is_bold: bool = False) -> float:
     """Pixels that a text takes at most.
 
@@ -255,10 +237,10 @@ def width_of(text: str, size: float = FONT_SIZE, *, is_bold: bool = False) -> fl
     (42, 47)
     """
     thousandths = sum(
-        _WIDTHS[place] if 0 <= (place := ord(letter) - 32) < len(_WIDTHS) else _OTHER
+        LETTERS[place] if 0 <= (place := ord(letter) - 32) < len(LETTERS) else OTHER
         for letter in text
     )
-    return thousandths * size / 1000 * (_BOLD if is_bold else 1.0)
+    return thousandths * size / 1000 * (BOLD if is_bold else 1.0)
 
 
 def widest(texts: Iterable[str], size: float = FONT_SIZE, *, is_bold: bool = False) -> float:

@@ -107,13 +107,9 @@ def chart_survival(
     low = _beginning(drawn)
     left = round(widest([*names, "at risk"])) + 20
     room = width - (0 if names == [ALL] else round(widest(names)) + 40)
-    time = log_time(
-        "duration_s",
-        low_s=low,
-        high_s=high,
-        title=axis_title(f"time since start of {what}"),
-        width=room,
-    )
+    title = axis_title(f"time since start of {what}")
+    durations = log_time("duration_s", low_s=low, high_s=high, title=title, width=room)
+    time = alt.X(**durations)
     share = share_axis("survival", "still going")
     fill = alt.Scale(domain=names, range=[palette[name] for name in OF_GROUPS[: len(names)]])
     dashes = alt.Scale(domain=names, range=list(DASHES[: len(names)]))
@@ -141,7 +137,7 @@ def chart_survival(
         alt.Chart(at_risk)
         .mark_text(fontSize=FONT_SIZE - 1)
         .encode(
-            x=log_time("duration_s", low_s=low, high_s=high, title=None, width=room).axis(None),
+            x=alt.X(**{**durations, "title": None, "axis": None}),
             y=alt.Y(
                 "stratum:N",
                 sort=names,
@@ -370,13 +366,8 @@ def chart_cumulative_incidence(
     fills[ENDINGS[RUNNING].words] = palette["line"]
     fill = alt.Scale(domain=order, range=[fills.get(name, palette["neutral"]) for name in order])
     room = width - _AREA_LABELS
-    time = log_time(
-        "duration_s",
-        low_s=low,
-        high_s=high,
-        title=axis_title(f"time since start of {what}"),
-        width=room,
-    )
+    title = axis_title(f"time since start of {what}")
+    time = alt.X(**log_time("duration_s", low_s=low, high_s=high, title=title, width=room))
     share = share_axis("low", axis_title(f"of all {what}", height))
     areas = (
         alt.Chart(drawn)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import sys
 from typing import Any
 from xml.etree import ElementTree
 
@@ -61,6 +64,11 @@ def to_svg(chart: Any, *, name: str, label: str) -> str:
     return inert(vega.drawn(spec), name=name, label=label)
 
 
+def drawing(spec: dict[str, Any], *, name: str, label: str) -> str:
+    """The ``<svg>`` of a specification; as `to_svg`."""
+    return inert(vega.drawn(tame(spec)), name=name, label=label)
+
+
 def as_file(spec: dict[str, Any], *, label: str) -> str:
     """A `tame` specification as an SVG file."""
     return inert(vega.drawn(spec), name="chart", label=label).replace(
@@ -107,6 +115,23 @@ def inert(svg: str, *, name: str, label: str) -> str:
     # If a page has an even wider font, text overflows and is not cut.
     clean.set("style", f"max-width:{_width(drawn)}px;overflow:visible")
     return ElementTree.tostring(clean, encoding="unicode")
+
+
+def main() -> None:
+    """The process that draws the charts of a report, by section and width.
+
+    A section alone is not answered: the caller reads only the answer to all of them.
+    """
+    vega.started(os.getpid())
+    known: dict[str, tuple[Any, dict[str, str]]] = {}
+    for line in sys.stdin:
+        request, sections = json.loads(line)
+        for name, charts in sections.items():
+            if name not in known or known[name][0] != charts:
+                drawings = {size: drawing(**chart) for size, chart in charts.items()}
+                known[name] = charts, drawings
+        if request == "draw":
+            print(json.dumps({"drawn": {name: known[name][1] for name in sections}}), flush=True)
 
 
 def _ids(drawn: ElementTree.Element) -> list[str]:

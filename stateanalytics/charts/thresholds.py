@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts import style
-from stateanalytics.charts.interactive import finished, movable_axes, with_tooltips
+from stateanalytics.charts.interactive import (
+    Spec,
+    as_chart,
+    finished,
+    movable_axes,
+    with_tooltips,
+)
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import ArgumentError, check_columns
@@ -71,6 +77,15 @@ def chart_worksheet(
     """
     import altair as alt
 
+    chart = as_chart(worksheet_spec(curve, palette=palette, width=width, height=height))
+    heading = say_worksheet(curve) if sentence is None else sentence
+    return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
+
+
+def worksheet_spec(
+    curve: pl.DataFrame, *, palette: style.Palette, width: int, height: int = 240
+) -> Spec:
+    """The specification of `chart_worksheet`."""
     check_columns(
         curve,
         ("name", "threshold_s", "mistakes", "mistake", "per", "is_today", "is_best"),
@@ -82,52 +97,48 @@ def chart_worksheet(
             "filter one: advice.curves.filter(name='stale.flow')",
         )
     known = curve.lazy().filter(pl.col("mistakes").is_not_null()).sort("threshold_s").collect()
-    drawn, tips = with_tooltips(
-        _near(known, known["is_today"] | known["is_best"], times=6), threshold="threshold_s",
-        mistakes="mistakes", hours_of_waiting="waiting_h", loss="loss", per="per",
-    )  # fmt: skip
+    drawn = _near(known, known["is_today"] | known["is_best"], times=6)
     high = max(style.largest(drawn, "threshold_s"), 60.0)
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
     counted = mistakes_of(*drawn[["mistake", "per"]].row(0)) if drawn.height else "mistakes"
     what = "delay until it acts (the threshold)"
     delay = style.log_time("threshold_s", low_s=low, high_s=high, title=what, width=width)
     top = max(style.largest(drawn, "mistakes"), 1.0)
-    alarms = (
-        alt.Y("mistakes:Q", title=style.axis_title(counted, height))
-        .scale(type="sqrt", domain=[0, 1.1 * top], nice=False)
-        .axis(tickCount=5)
+    alarms = style.field(
+        "mistakes:Q",
+        title=style.axis_title(counted, height),
+        scale={"type": "sqrt", "domain": [0, 1.1 * top], "nice": False},
+        axis={"tickCount": 5},
     )
-    base = alt.Chart(drawn).mark_line(strokeWidth=2, clip=True)
-    line = base.encode(x=delay, y=alarms, color=alt.ColorValue(palette["info"]))
+    place = {"x": delay, "y": alarms, "color": {"value": palette["info"]}}
+    line = style.mark("line", place, strokeWidth=2, clip=True)
     # A separate layer: a line with points is two marks, and both would have the axis selection.
-    points = line.mark_point(size=28, filled=True, opacity=1, clip=True)
+    points = style.mark("point", place, size=28, filled=True, opacity=1, clip=True)
     # Invisible and larger, so that the pointer meets them.
-    near = (
-        line.mark_point(size=160, filled=True, opacity=0, clip=True)
-        .encode(tooltip=tips)
-        .add_params(movable_axes("worksheet_axis"))
-    )
+    near = style.mark("point", place, size=160, filled=True, opacity=0, clip=True)
+    near["moves"] = "worksheet_axis"
+    curve_of = {
+        "data": drawn,
+        "tooltips": {
+            "threshold": "threshold_s", "mistakes": "mistakes", "hours_of_waiting": "waiting_h",
+            "loss": "loss", "per": "per",
+        },
+        "layer": [line, points, near],
+    }  # fmt: skip
     marks = _priced_marks(drawn)
-    rule = (
-        alt.Chart(marks)
-        .mark_rule(strokeWidth=1.5)
-        .encode(
-            x=delay,
-            strokeDash=alt.StrokeDash("mark:N", legend=None).scale(
-                domain=["today", "cheapest"], range=[[4, 3], [1, 0]]
-            ),
-            color=alt.ColorValue(palette["muted"]),
-        )
-    )
+    dashes = {"domain": ["today", "cheapest"], "range": [[4, 3], [1, 0]]}
+    dash = style.field("mark:N", legend=None, scale=dashes)
+    shown = {"x": delay, "strokeDash": dash, "color": {"value": palette["muted"]}}
+    rule = {**style.mark("rule", shown, strokeWidth=1.5, clip=True), "data": marks}
     words = style.leaning_labels(
         marks, delay, dx=5, palette=palette, ends_s=(low, max(high, 4 * low)), width=width
     )
-    own_scales = alt.Resolve(scale={"y": "independent"})
-    chart = alt.layer(
-        alt.layer(line, points, near), rule, *words, resolve=own_scales, width=width, height=height
-    )
-    heading = say_worksheet(curve) if sentence is None else sentence
-    return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
+    return {
+        "layer": [curve_of, rule, *words],
+        "resolve": {"scale": {"y": "independent"}},
+        "width": width,
+        "height": height,
+    }
 
 
 def _priced_marks(drawn: pl.DataFrame) -> pl.DataFrame:
@@ -223,13 +234,9 @@ def chart_false_alarms(
     )  # fmt: skip
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
     high = max(style.largest(drawn, "threshold_s"), 4 * low)
-    silence = style.log_time(
-        "threshold_s",
-        low_s=low,
-        high_s=high,
-        title="silence until the alarm (the delay)",
-        width=width,
-    )
+    title = "silence until the alarm (the delay)"
+    delay = style.log_time("threshold_s", low_s=low, high_s=high, title=title, width=width)
+    silence = alt.X(**delay)
     scale = alt.Scale(
         type="sqrt", domain=[0, max(style.largest(drawn, f"{RATE}_high"), 1.0)], nice=False
     )
@@ -262,11 +269,12 @@ def chart_false_alarms(
         .encode(x=silence, color=alt.ColorValue(palette["muted"]))
     )
     names = style.leaning_labels(
-        marks, silence, dx=4, palette=palette, ends_s=(low, high), width=width
+        marks, delay, dx=4, palette=palette, ends_s=(low, high), width=width
     )
     curve = alt.layer(band, line, points)
     own_scales = alt.Resolve(scale={"y": "independent"})
-    chart = alt.layer(curve, rules, *names, resolve=own_scales, width=width, height=height)
+    layers = curve, rules, *map(as_chart, names)
+    chart = alt.layer(*layers, resolve=own_scales, width=width, height=height)
     heading = say_false_alarms(sheet, what=what) if sentence is None else sentence
     return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
 

@@ -16,8 +16,9 @@ import polars as pl
 from jinja2.bccache import Bucket
 from markupsafe import Markup
 
-from stateanalytics.charts.report_charts import both_widths, drawn
-from stateanalytics.charts.style import DARK, LIGHT
+from stateanalytics.charts.report_charts import WIDTHS, drawn
+from stateanalytics.charts.style import DARK, LIGHT, VARIABLES
+from stateanalytics.charts.svg import to_svg
 from stateanalytics.charts.timeline import chart_timeline
 from stateanalytics.core import words
 from stateanalytics.reporting.entities import COLOURS, PROGRAM, with_program
@@ -73,8 +74,10 @@ def unfolded(page: str) -> str:
 
 def render_session(summary: Plain, timeline: pl.DataFrame) -> str:
     """The page of one entity."""
-    drawings = both_widths(chart_timeline, timeline, "timeline", summary["finding"])
-    chart = {size: Markup(drawing) for size, drawing in drawings.items()}
+    chart = {}
+    for size, width in WIDTHS.items():
+        drawing = chart_timeline(timeline, palette=VARIABLES, width=width)
+        chart[size] = Markup(to_svg(drawing, name=f"timeline-{size}", label=summary["finding"]))
     return _page_of("session", entity=summary, chart=chart)
 
 

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from stateanalytics.charts.style import WIDTHS
 from stateanalytics.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -24,6 +23,17 @@ VERSIONS = {"vega": "6.2.0", "vega-lite": "6.4.1"}
 """Versions of the libraries that draw the charts of a page."""
 _EMBED = "vega-embed"
 """7.3.0: tooltips and interaction in a notebook."""
+# Thousandths of the font size, from the blank to the tilde.
+LETTERS = (
+    318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
+    636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
+    1000, 684, 686, 698, 770, 632, 575, 775, 752, 295, 295, 656, 557, 863, 748, 787,
+    603, 787, 695, 635, 611, 732, 684, 989, 685, 611, 685, 390, 337, 390, 838, 500,
+    500, 613, 635, 550, 635, 615, 352, 635, 634, 278, 278, 579, 278, 974, 634, 612,
+    635, 635, 411, 521, 392, 634, 592, 818, 592, 592, 525, 636, 337, 636, 838,
+)  # fmt: skip
+OTHER, BOLD = 1000, 1.13
+"""How wide text is in the widest of the fonts that a page may have (see `style`)."""
 STACK_BYTES = 8 * 2**20
 """Stack of the drawing thread, three quarters of it for QuickJS: its default is too small."""
 
@@ -36,7 +46,7 @@ def drawn(spec: dict[str, Any]) -> str:
     ArgumentError
         If Vega does not draw it.
     """
-    thread, engine = _engine(os.getpid())
+    thread, engine = started(os.getpid())
     # No labels of single marks, a tenth of the work: the whole drawing gets one (`svg.inert`).
     config = {**spec.get("config", {}), "aria": False}
     asked = json.dumps({**spec, "config": config}, allow_nan=False)
@@ -59,7 +69,7 @@ def _answer(engine: quickjs.Context, specification: str) -> str:
 
 
 @functools.cache
-def _engine(_process_id: int) -> tuple[ThreadPoolExecutor, quickjs.Context]:
+def started(_process_id: int) -> tuple[ThreadPoolExecutor, quickjs.Context]:
     """The loaded engine and the only thread that may use it; a forked process needs its own."""
     before = threading.stack_size(STACK_BYTES)
     try:
@@ -76,7 +86,8 @@ def _loaded() -> quickjs.Context:
 
     engine = quickjs.Context()
     engine.set_max_stack_size(STACK_BYTES * 3 // 4)
-    engine.eval(f"var WIDTHS = {json.dumps(WIDTHS)};")
+    widths = {"ascii": LETTERS, "other": OTHER, "bold": BOLD}
+    engine.eval(f"var WIDTHS = {json.dumps(widths)};")
     for name in ("drawing.js", *(f"{library}.min.js" for library in VERSIONS)):
         engine.eval(_text(name))
     return engine

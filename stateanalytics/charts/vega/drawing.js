@@ -15,7 +15,7 @@ var structuredClone = function (value) {
 };
 var clearTimeout = nothing, addEventListener = nothing, removeEventListener = nothing;
 
-// Text is as wide as in the widest of the fonts that a page may have (see text_width.py).
+// Text is as wide as in the widest of the fonts that a page may have (see style.py).
 var pen = {
   font: "",
   measureText: function (text) {
