@@ -340,8 +340,8 @@ def test_a_page_is_the_same_whoever_draws_it(made):
     assert render(made.summary) == drawn_here
     assert [process] == report_charts._PREPARED
     other = made.summary["over_time"] | {"finding": "another finding"}
-    report_charts.begin_drawing("over_time", lambda: other)
-    report_charts.begin_drawing("durations", lambda: made.summary["durations"])
+    report_charts.begin_drawing("over_time", made.summary["over_time"], lambda _: other)
+    report_charts.begin_drawing("durations", made.summary["durations"], dict)
     assert render(made.summary) == drawn_here
     process.end()
     assert render(made.summary) == drawn_here
@@ -393,6 +393,7 @@ def test_charts_are_drawn_here_where_what_draws_does_not_answer(monkeypatch, pro
     monkeypatch.setattr(report_charts, "_PREPARED", [process])
     monkeypatch.setattr(report_charts, "LIMIT_S", 0.3)
     monkeypatch.setattr(report_charts, "DRAWN", {"late": lambda section: section})
+    monkeypatch.setattr(report_charts, "KEYS", {"late": ("wide",)})
     monkeypatch.setattr(report_charts, "draw", lambda sections: sections)
     assert report_charts.drawn({"late": {"wide": "<svg>"}}) == {"late": {"wide": "<svg>"}}
     assert report_charts._PREPARED == []

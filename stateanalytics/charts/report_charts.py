@@ -53,12 +53,12 @@ def prepare() -> None:
             _PREPARED.append(ChildProcess(command))
 
 
-def begin_drawing(name: str, section: Callable[[], Plain]) -> None:
+def begin_drawing(name: str, section: Plain, clean: Callable[[Plain], Plain]) -> None:
     """Let the prepared process, if there is one, draw a section while others are made."""
     for process in _PREPARED[:1]:
         if name in DRAWN and process.is_alive():
             with process.within(LIMIT_S):
-                process.ask("begin", {name: _charts(name, section())})
+                process.ask("begin", {name: _charts(name, section, clean)})
 
 
 def drawn(summary: Plain) -> dict[str, dict[str, Markup]]:
@@ -79,10 +79,12 @@ def draw(sections: Mapping[str, Plain]) -> Drawings:
     }
 
 
-def _charts(name: str, section: Plain) -> Plain:
+def _charts(name: str, section: Plain, clean: Callable[[Plain], Plain] = dict) -> Plain:
     """What `drawing` needs for each width of the chart of a section."""
-    if name not in _SPECIFIED or _SPECIFIED[name][0] != section:
-        _SPECIFIED[name] = section, DRAWN[name](section)
+    # To clean the rest of a section takes longer than to specify its charts.
+    shown = clean({key: section[key] for key in KEYS[name]})
+    if name not in _SPECIFIED or _SPECIFIED[name][0] != shown:
+        _SPECIFIED[name] = shown, DRAWN[name](shown)
     return _SPECIFIED[name][1]
 
 
@@ -166,6 +168,14 @@ def _thresholds(section: Plain) -> Plain:
     return _for_widths("thresholds", sheet["finding"], worksheet_spec, frame)
 
 
+KEYS = {
+    "attention": ("by_type", "finding"),
+    "over_time": ("endings", "rows", "finding"),
+    "detectors": ("pairs", "said", "finding"),
+    "durations": ("steps", "slow_after_s", "finding"),
+    "thresholds": ("worksheet",),
+}
+"""What of each section its chart shows."""
 # Sections with a chart; the others are tables and sentences.
 DRAWN: Mapping[str, Callable[[Plain], Plain]] = MappingProxyType(
     {

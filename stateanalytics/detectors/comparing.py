@@ -585,7 +585,11 @@ def _with_causes(pairs: pl.DataFrame, detectors: Sequence[Detector]) -> pl.DataF
         described = described.join(
             renamed, left_on=side, right_on="detector", how="left", maintain_order="left"
         )
-    added = described.with_columns(cause=_cause()).with_columns(words=_words())
+    # Written once: each takes a page of expressions, and many sentences name it.
+    lengths = ("measured_{}_s", "threshold_{}_s", "upper_s_{}")
+    named = [length.format(side) for length in lengths for side in _SIDES]
+    said = {f"said_{name}": how_long_each(name, "never") for name in named}
+    added = described.with_columns(cause=_cause(), **said).with_columns(words=_words())
     return added.select(*pairs.columns, "cause", "words").pipe(collected)
 
 
@@ -633,7 +637,7 @@ def _passes(side: str, measured: pl.Expr, limit: pl.Expr) -> pl.Expr:
 def _words() -> pl.Expr:
     a, b = pl.col("title_a"), pl.col("title_b")
     counted = pl.format("{}, {}{}", _counted("a"), _counted("b"), _limits())
-    measured = how_long_each(pl.col("measured_b_s"), "never")
+    measured = pl.col("said_measured_b_s")
     sentences = {
         "scope": pl.format("{}, {} only covers {}", _counted("a"), b, "looks_b"),
         "liveness": pl.format("{} {}, {} {}; {}", a, "liveness_a", b, "liveness_b", counted),
@@ -657,7 +661,7 @@ def _counted(side: str) -> pl.Expr:
     """``stuck (dashboard, 0.26.1) counts 9 h since start``; else its rule."""
     name, measured = pl.col(f"title_{side}"), pl.col(f"measured_{side}_s")
     counts = pl.col(f"counts_{side}")
-    counted = pl.format("{} counts {} {}", name, how_long_each(measured, "never"), counts)
+    counted = pl.format("{} counts {} {}", name, f"said_measured_{side}_s", counts)
     rule = pl.format("{} fires for “{}”", name, f"rule_{side}")
     return pl.when(measured.is_not_null()).then(counted).otherwise(rule)
 
@@ -678,9 +682,9 @@ def _limits() -> pl.Expr:
 
 def _limit(side: str) -> pl.Expr:
     upper = pl.col(f"upper_s_{side}")
-    own = how_long_each(pl.col(f"threshold_{side}_s"), "never")
+    own = pl.col(f"said_threshold_{side}_s")
     return (
         pl.when(upper.is_not_null())
-        .then(pl.format("from {} up to {}", own, how_long_each(upper, "never")))
+        .then(pl.format("from {} up to {}", own, f"said_upper_s_{side}"))
         .otherwise(own)
     )

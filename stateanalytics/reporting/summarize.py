@@ -184,7 +184,7 @@ def _summarized(
     summary = section.summarize(material)
     if section.name == HEADLINE:
         summary = with_limits(summary, material)
-    begin_drawing(section.name, lambda: clean(summary, secrets=redact)[0])
+    begin_drawing(section.name, summary, lambda drawn: clean(drawn, secrets=redact)[0])
     return summary
 
 

@@ -17,7 +17,7 @@ from statistics import NormalDist
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival.risk_sets import (
     STRATUM,
@@ -123,7 +123,8 @@ def with_unit_variance(
         sizes = rows.group_by(STRATUM).agg(n_units=pl.len().cast(pl.Int64))
         return table.join(sizes, on=STRATUM, how="left", maintain_order="left")
     is_late = (pl.col("entry_s") > 0).fill_null(value=False) if has_entries else None
-    numbered, units = _numbered(rows, is_counted, is_late)
+    # Many steps need them, and one plan of all would take twice as long.
+    numbered, units = map(pl.DataFrame.lazy, collected_all(*_numbered(rows, is_counted, is_late)))
     strata = unit_summary(units, conf_level)
     estimable = strata.filter(~pl.col("is_alone"), pl.col("n_units") >= FEWEST_UNITS)
     table = table.with_row_index(_STEP)
