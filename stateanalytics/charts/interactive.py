@@ -139,8 +139,8 @@ def fading(selection: alt.Parameter | alt.PredicateComposition, opacity: float =
 Spec = dict[str, Any]
 """A Vega-Lite specification in which ``data`` is a frame.
 
-Beside them, ``tooltips`` are the columns of `with_tooltips`; a mark with ``clicks`` (a name and
-columns) or ``moves`` (a name) shows them, and can be selected or moves the axes.
+In a notebook a mark with ``clicks`` (a name and columns) can be selected, one with ``moves`` (a
+name) moves the axes, and both show ``tooltips``, the columns of `with_tooltips`.
 """
 _LIVE = ("tooltips", "clicks", "moves")
 

@@ -26,18 +26,13 @@ from stateanalytics.charts.over_time import over_time_spec
 from stateanalytics.charts.style import VARIABLES
 from stateanalytics.charts.svg import drawing
 from stateanalytics.charts.thresholds import worksheet_spec
-from stateanalytics.io.processes import ChildProcess
+from stateanalytics.io.processes import ChildProcess, isolated
 
 LIMIT_S = 30.0
 """Time limit for what takes a second; afterwards the charts are drawn by this process."""
 WIDTHS = {"wide": 820, "narrow": 310}
 Plain = dict[str, Any]
 Drawings = dict[str, dict[str, str]]
-# The process gets the same import path as this one.
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from stateanalytics.charts.svg import main; main()"
-)
 _PREPARED: list[ChildProcess] = []
 _SPECIFIED: dict[str, tuple[Plain, Plain]] = {}
 """The last section of each name, and its charts."""
@@ -48,7 +43,7 @@ def prepare() -> None:
     if not any(process.is_alive() for process in _PREPARED):
         # Entries of the import path that are no text, such as paths, are ignored by Python.
         places = [place for place in sys.path if isinstance(place, str)]
-        command = [sys.executable, "-I", "-c", _START, json.dumps(places)]
+        command = isolated("stateanalytics.charts.svg", json.dumps(places))
         with contextlib.suppress(OSError):  # then this process draws
             _PREPARED.append(ChildProcess(command))
 

@@ -120,8 +120,10 @@ def inert(svg: str, *, name: str, label: str) -> str:
 def main() -> None:
     """The process that draws the charts of a report, by section and width.
 
-    A section alone is not answered: the caller reads only the answer to all of them.
+    Its last argument is where to find libraries. A section alone is not answered: the caller
+    reads only the answer to all of them.
     """
+    sys.path[:] = json.loads(sys.argv[-1])
     vega.started(os.getpid())
     known: dict[str, tuple[Any, dict[str, str]]] = {}
     for line in sys.stdin:

@@ -153,9 +153,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # A command asks a thousand small queries, for which polars' streaming engine takes twice as
     # long; large ones take as much time and memory with either.
     os.environ.setdefault(_ENGINE, "in-memory")
-    # A start makes a hundred thousand objects that stay: looking for garbage among them
-    # repeatedly takes a fifteenth of the time of a short command.
-    gc.set_threshold(10_000)
+    # A start makes a hundred thousand objects that stay, and a report another hundred thousand:
+    # looking for garbage among them repeatedly takes a tenth of the time of a short command.
+    gc.set_threshold(200_000)
     code = run(arguments)
     # Python looks for garbage among all of them once more before it ends, which takes as long.
     # DuckDB complains of what is not freed by then.

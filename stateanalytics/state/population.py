@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import PurePath
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -26,9 +26,11 @@ from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import TROUBLE, ended_well
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
-from stateanalytics.stats.shares import ClusteredShare, clustered_share, share_of_units
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.linking import is_driven, with_usage
+
+if TYPE_CHECKING:
+    from stateanalytics.stats.shares import ClusteredShare
 
 FEWEST_PROJECTS = 8
 """Effective number of projects from which a project is the unit: its work is similar, too."""
@@ -460,6 +462,8 @@ def _units_hit(runs: pl.DataFrame, is_hit: pl.Expr, *among: pl.Expr) -> pl.LazyF
 
 
 def _share(units: pl.DataFrame, runs: pl.DataFrame, is_hit: pl.Expr, *among: pl.Expr) -> Count:
+    from stateanalytics.stats.shares import clustered_share, share_of_units
+
     sure = share_of_units(units)
     name = "project" if units["is_project"].any() else _sampling_unit(runs)[2]
     if name == "project" and sure.n_hits in (0, sure.n):

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateanalytics.errors import ArgumentError
@@ -115,4 +115,5 @@ def bundled(module: str) -> str:
 
 
 def _text(name: str) -> str:
-    return files(__name__).joinpath(name).read_text("utf-8")
+    # As in `package_text`: to import `importlib.resources` takes a tenth of the time.
+    return Path(__file__).with_name(name).read_text("utf-8")
