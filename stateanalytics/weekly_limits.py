@@ -281,8 +281,8 @@ def numbers_of_ended(
     Returns
     -------
     polars.DataFrame
-        What `control_limits` takes, with ``n_effective``, how many independent runs a share
-        rests on: those of one incident count as one.
+        What `control_limits` takes, with ``n_ended`` runs of the week, and ``n_effective``, how
+        many independent runs a share rests on: those of one incident count as one.
     """
     key = ("source", "entity_type", "entity_id")
     incidents = failed[[*key, "incident_id"]].unique(key, keep="first", maintain_order=True)
@@ -296,11 +296,12 @@ def numbers_of_ended(
     of_windows = collected_each([within(united, window, as_of=as_of) for window in windows])
     counted = count_headlines(of_windows, count_run_incidents(*windows.values()))
     rows = [
-        (window.label, measure, count.n, count.of, count.sure and count.sure.n_effective)
+        (window.label, measure, count.n, count.of, n_effective, counts["completed"].of)
         for window, counts in zip(windows, counted, strict=True)
         for measure, count in counts.items()
+        for n_effective in [count.sure and count.sure.n_effective]
     ]
-    dtypes = {"n": pl.Int64, "n_of": pl.Int64, "n_effective": pl.Float64}
+    dtypes = {"n": pl.Int64, "n_of": pl.Int64, "n_effective": pl.Float64, "n_ended": pl.Int64}
     schema = {"week": pl.String, "measure": pl.String, **dtypes}
     absent, is_share = pl.lit(None, pl.String), pl.col("measure").is_in(SHARES)
     return pl.DataFrame(rows, schema=schema, orient="row").with_columns(
@@ -458,14 +459,8 @@ def failure_alarm(
     begins = begins_at(snap.entities)
     windows = members_within_each(failed, (*weeks, now), snap.as_of, begins)
     numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
-    counts = (
-        numbers.filter(measure="incidents")
-        .select("week", n_incidents="n")
-        .join(
-            numbers.filter(measure="completed").select("week", n_runs="n_of"),
-            on="week", maintain_order="left",
-        )
-    )  # fmt: skip
+    incidents = numbers.filter(measure="incidents")
+    counts = incidents.select("week", n_incidents="n", n_runs="n_ended")
     *earlier, this = counts.iter_rows(named=True)
     known = [week for week in earlier if week["n_runs"]]
     row: dict[str, Any] = {**this, "at": snap.as_of, "n_weeks": len(known), "is_alarm": False}

@@ -4,7 +4,7 @@ import math
 import random
 import re
 from datetime import UTC, datetime, timedelta
-from statistics import fmean
+from statistics import NormalDist, fmean
 
 import polars as pl
 import pytest
@@ -16,7 +16,9 @@ from stateanalytics.core.windows import iso_week
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.reporting import report
 from stateanalytics.reporting.changes import against_its_past
+from stateanalytics.stats import process_control
 from stateanalytics.stats.process_control import (
+    Point,
     count_back,
     count_point,
     newest_change,
@@ -281,7 +283,7 @@ def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_al
         assert has_changed == numbers["completed"]["change"]["is_clear"] == (n > 9)
         assert bool(made.tripped("regression")) == has_changed
     assert verdicts[0] == (
-        "17 of 20 ended runs completed (85 %), normal range 64 to 100 %. No significant change."
+        "17 of 20 ended runs completed (85 %), normal range 66 to 100 %. No significant change."
     )
     assert [words.partition(" since ")[0] for words in verdicts[1:]] == [
         f"Worse than before: completed, {level} % overall" for level in (40, 42, 40)
@@ -290,12 +292,12 @@ def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_al
     whole = report(many_weeks(weeks[:10]), window="2026-W11", compare="previous").summary
     assert whole["verdict"].startswith("Worse than before: ")
     assert re.search(
-        r"Why: since .*, the share of runs that did not complete rose by \d+ points against "
+        r"Why: since .*, the share that did not complete rose by \d+ points against "
         "the time before: ",
         whole["story"]["explained"],
     )
     over = report(many_weeks((*weeks[:9], 13, 2)), window="2026-W12", compare="previous")
-    assert over.summary["lead"][0].endswith("normal range 26 to 100 %. No significant change.")
+    assert over.summary["lead"][0].endswith("normal range 13 to 100 %. No significant change.")
     assert over.summary["story"]["parts"] == []
     assert over.summary["story"]["explained"] == (
         "Why: 1 of 2 failed or timed-out runs had “run.failed.exception_1” and 1 "
@@ -328,7 +330,7 @@ def test_the_report_of_a_steady_store_says_so():
         many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10", sections=["headline"]
     )
     said = {each["name"]: each.get("limits") for each in steady.summary["headline"]["numbers"]}
-    assert said["completed"]["words"] == "Within the normal range (64 to 100 %) of earlier weeks"
+    assert said["completed"]["words"] == "Within the normal range (66 to 100 %) of earlier weeks"
 
 
 def test_a_report_of_few_weeks_says_nothing_of_levels(demo_week):
@@ -358,6 +360,31 @@ def test_a_week_within_its_printed_range_alone_is_called_unchanged(weeks, order)
     assert again.start == found.start and again.level == found.level
 
 
+def test_the_chance_of_a_change_is_the_mean_over_all_that_weeks_may_vary_by(monkeypatch):
+    """Two weeks at 0 and two at 2, then one at 4; by chance alone, or as much again as well."""
+    points = [Point(value, 1.0) for value in (0.0, 2.0, 0.0, 2.0, 4.0)]
+    monkeypatch.setattr(process_control, "_inflation", lambda n: 1)  # weeks that do not persist
+    monkeypatch.setattr(process_control, "SPREADS", {0.0: 1.0, 1.0: 1.0})
+    # Squares of 4 in three degrees of freedom, at a variance of 1 and of 2.
+    odds = math.exp(-4 / 2) / (math.exp(-4 / 4) / 2**1.5)
+    near, far = (NormalDist().cdf(-3 / (each * (1 + 1 / 4)) ** 0.5) for each in (1, 2))
+    mean = (odds * near + far) / (odds + 1)
+    assert newest_change(points).p_value == pytest.approx(mean / process_control.WORSE_SHARE)
+
+
+@examples(50)
+@given(st.lists(st.integers(5, 15), min_size=9, max_size=20), st.integers(16, 60))
+def test_the_more_the_weeks_before_differ_the_less_likely_is_a_change(values, last):
+    """By half as much again from their mean, which is the same."""
+    near = [count_point(n, 1.0) for n in values]
+    mean = fmean(point.value for point in near)
+    far = [Point(mean + 1.5 * (point.value - mean), point.weight) for point in near]
+    newest = count_point(last, 1.0)
+    found, again = (newest_change([*weeks, newest], most_new=1) for weeks in (near, far))
+    assert again.p_value >= found.p_value - 1e-12
+    assert again.high - again.before >= found.high - found.before - 1e-9
+
+
 def fleets(n, before, since=(), per_week=300):
     """Shares of completed runs of as many fleets, week by week: binomial, by random bits."""
     draw = random.Random(repr((n, before, since, per_week)))
@@ -370,7 +397,7 @@ def fleets(n, before, since=(), per_week=300):
 
 def test_the_worse_is_said_before_the_better():
     usual = [count_point(n, 1.0) for n in STEADY]
-    for worse, last in ((1, 21), (-1, 3)):
+    for worse, last in ((1, 20), (-1, 4)):
         found = [newest_change([*usual, count_point(last, 1.0)], worse=side).start is not None
                  for side in (worse, -worse)]  # fmt: skip
         assert found == [True, False], last

@@ -12,6 +12,8 @@ import pytest
 from stateanalytics.core.windows import Window
 from stateanalytics.failures.cluster_life import count_lives
 from stateanalytics.failures.failure_rows import cluster_id, find_members, judged_rows, placed_runs
+from stateanalytics.failures.incident_grouping import members_within
+from stateanalytics.failures.weekly_change import all_periods, growth
 from tests.examples import some_of
 from tests.failures import run, store
 from tests.frames import AS_OF
@@ -166,18 +168,36 @@ def has_false_growth(rows, weeks, n_weeks):
     ]
 
 
-@pytest.mark.parametrize("newest", [(8,), (7, 7), (5, 6, 5, 7)], ids=["one", "two", "four"])
-def test_newest_weeks_are_judged_alone_and_together(newest):
-    """Of evenly spread failures, three a week before; only all of the newest weeks show it."""
-    n_weeks, since = 20 + len(newest), AS_OF - (20 + len(newest)) * WEEK
-    rows = [
+def evenly(**counts):
+    """Rows of weeks up to as-of, with so many failures in each, and 175 that complete."""
+    n_weeks = max(map(len, counts.values()))
+    since, every = AS_OF - n_weeks * WEEK, {None: [175] * n_weeks, **counts}
+    return [
         run(f"{name}{week}-{place}", status="failed" if name else "completed",
             ended=since + (week + (place + 0.5) / n) * WEEK, reason_message=MESSAGES.get(name))
-        for week, n_failed in enumerate([*[3] * 20, *newest])
-        for name, n in ((None, 175), ("login", 6), ("disk", n_failed)) for place in range(n)
+        for name, of_weeks in every.items() for week, n in enumerate(of_weeks) for place in range(n)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("newest", [(9,), (7, 7), (5, 6, 6, 7)], ids=["one", "two", "four"])
+def test_newest_weeks_are_judged_alone_and_together(newest):
+    """Of evenly spread failures, three a week before; only all of the newest weeks show it."""
+    n_weeks = 20 + len(newest)
+    rows = evenly(login=[6] * n_weeks, disk=[*[3] * 20, *newest])
     found = states(rows, range(20, n_weeks), n_weeks)
     assert found == [*["ongoing"] * (len(newest) - 1), "growing"]
+
+
+def test_what_fails_more_often_has_more_of_the_false_alarms():
+    """Of 10 and 30 incidents before the window, without the first: weights of 10 and of 30."""
+    members, ended = judged(evenly(login=[3] * 10 + [9], disk=[1] * 10 + [4]))
+    now = Window(AS_OF - WEEK, AS_OF, "")
+    found = growth(members, members_within(members, all_periods(now), AS_OF, None), ended, now,
+                   as_of=AS_OF, fdr=1.0)  # fmt: skip
+    login, disk = found.sort("p_value").iter_rows(named=True)
+    assert disk["cluster_id"] == cluster_id(None, MESSAGES["disk"])
+    assert login["q_value"] == pytest.approx(2 * login["p_value"] * 20 / 30)
+    assert disk["q_value"] == pytest.approx(disk["p_value"] * 20 / 10)
 
 
 @pytest.mark.slow

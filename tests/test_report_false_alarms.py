@@ -6,14 +6,18 @@ from random import Random
 
 import pytest
 
+from stateanalytics.core.windows import Window
 from stateanalytics.reporting import report
 from stateanalytics.reporting.changes import (
     FALSE_ALARMS,
     GROWING,
     LIMITS,
     false_alarm_rate,
+    rate_of_growing,
     with_changes,
 )
+from stateanalytics.reporting.material import Material
+from stateanalytics.state.policy import Policy
 from tests.examples import some_of
 from tests.failures import run
 from tests.frames import AS_OF, facts
@@ -153,6 +157,25 @@ def test_all_families_together_spend_what_a_report_may():
     many_weeks = sum(LIMITS.values()) + 3 * false_alarm_rate(3, has_limits=True)
     assert GROWING + many_weeks == pytest.approx(FALSE_ALARMS)
     assert GROWING + 3 * false_alarm_rate(3, has_limits=False) == pytest.approx(FALSE_ALARMS)
+
+
+BOTH = ("completed", "incidents")
+
+
+@pytest.mark.parametrize(
+    ("n_now", "n_weeks", "left"), [(20, 9, ()), (60, 9, BOTH), (0, 9, ()), (60, 6, ())]
+)
+def test_numbers_that_are_worse_leave_their_part_to_growing_clusters(n_now, n_weeks, left):
+    """Of the last of ten weeks, or of seven, which are too few."""
+    rows = [
+        run(f"{week}-{i}", status="failed" if i < n else "completed", reason_message=f"{i}",
+            reason_code=f"run.failed.{WORDS[i % 6]}" if i < n else None,
+            ended=AS_OF - timedelta(days=7 * (n_weeks + 1 - week - (i + 0.5) / 120)))
+        for week, n in enumerate([*[20] * n_weeks, n_now]) for i in range(120)
+    ]  # fmt: skip
+    given = facts(rows)
+    material = Material.of(given, Window(AS_OF - timedelta(days=7), AS_OF, ""), Policy.v1())
+    assert rate_of_growing(material) == pytest.approx(GROWING + sum(map(LIMITS.get, left)))
 
 
 def number(name, n, of, **rest):

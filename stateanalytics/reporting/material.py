@@ -50,7 +50,12 @@ from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
 from stateanalytics.systems.history import begins_at, rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
-from stateanalytics.weekly_limits import FEWEST_WEEKS, MOST_WEEKS, times_of_started
+from stateanalytics.weekly_limits import (
+    FEWEST_WEEKS,
+    MOST_WEEKS,
+    numbers_of_ended,
+    times_of_started,
+)
 
 if TYPE_CHECKING:
     from stateanalytics.detectors.catalogue import Detector
@@ -255,6 +260,13 @@ class Material:
         since, until = (end.astimezone(zone_of(self.zone)) for end in ends)
         is_week = until.date() - since.date() == WEEK and since.isoweekday() == 1
         return since.date() if is_week and since.time() == until.time() == time.min else None
+
+    @cached_property
+    def numbers(self) -> pl.DataFrame:
+        """The `numbers_of_ended` of earlier windows and this one."""
+        windows = [*self.earlier_windows, self.named_window]
+        failed = dict(zip(windows, self.failed_in(*windows), strict=True))
+        return numbers_of_ended(self.ever, self.failed_ever, failed, self.facts.as_of)
 
     @cached_property
     def times(self) -> pl.DataFrame:

@@ -8,11 +8,13 @@ from them. The sequential test may be read at any moment.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import NormalDist
+from types import MappingProxyType
 
-from stateanalytics.stats.distributions import gamma_cdf, solve, student_quantile, student_tail
+from stateanalytics.stats.distributions import gamma_cdf, solve
 
 # Anscombe's 3/8: with it the variance stays the same down to a few events.
 _CONTINUITY = 0.375
@@ -89,14 +91,14 @@ MOST_NEW = 8
 """Most newest weeks that are compared with all weeks before them: an older level is usual."""
 BEFORE_PER_WEEK = 1.5
 """Weeks that must come before a level, for each week in it."""
-PENALTY = 0.25
-"""The p-value of a level of n weeks is multiplied by n and this: longer levels arise more often
-from weeks that persist."""
-PRIOR_WEEKS = 4.0
-"""Weight, in weeks, of the prior that weeks vary by chance alone: few weeks show little."""
-PERSISTENCE = 0.7
+SPREADS: Mapping[float, float] = MappingProxyType(
+    {0.0: 8.0} | {spread: 1 / (1 + spread) for spread in (2.0**power for power in range(-1, 12))}
+)
+"""How far weeks may vary beyond chance, in standard deviations of chance, and how likely that is
+before any is seen: in four of five stores not at all."""
+PERSISTENCE = 0.8
 """Autocorrelation, from week to week, of what weeks vary beyond chance."""
-WORSE_SHARE = 0.8
+WORSE_SHARE = 0.9
 """The share of false alarms that may be about the worse: nobody waits for good news."""
 _FEWEST_BEFORE = 4
 
@@ -145,18 +147,14 @@ def newest_change(
 
     Notes
     -----
-    Student's t of the newest 1 to ``most_new`` weeks against all before, which are more
-    (`BEFORE_PER_WEEK`); the level begins where t is least likely, and a longer one needs a less
-    likely t (`PENALTY`). The variance within both parts is shrunk towards that of chance
-    (`PRIOR_WEEKS`) [1]_ and never below it; what is beyond chance goes on in the weeks after
-    (`PERSISTENCE`), so that a mean of several weeks is less sure than independent weeks were.
-    A level is over, and no change, where the newest week is nearer to the one before. A week
-    outside its limits is a change.
-
-    References
-    ----------
-    .. [1] Smyth, G. K. (2004). Linear models and empirical Bayes methods for assessing
-       differential expression. Statistical Applications in Genetics and Molecular Biology 3.
+    The means of the newest 1 to ``most_new`` weeks and of all before, which are more
+    (`BEFORE_PER_WEEK`), are compared; the level begins where such a difference is least likely.
+    That of n weeks needs a p-value n times as small, because longer levels arise more often from
+    weeks that persist. How much weeks vary beyond chance is not known: the probability is the
+    mean over all `SPREADS`, each as likely as the variance within both parts makes it. What is
+    beyond chance goes on in the weeks after (`PERSISTENCE`), so that a mean of several weeks is
+    less sure than independent weeks were. A level is over, and no change, where the newest week is
+    nearer to the one before. A week outside its limits is a change.
 
     Examples
     --------
@@ -171,28 +169,25 @@ def newest_change(
     cuts = range(n - 1, fewest - 1, -1)
     if not cuts:
         return None
-    degrees = n - 2 + PRIOR_WEEKS
     newest = points[-1].value
     tails = {}
     for cut in cuts:
         before, level = _mean(points[:cut]), _mean(points[cut:])
         if abs(newest - level) <= abs(newest - before):
-            t = (level - before) / math.sqrt(sum(_variances(points, cut)))
-            is_worse = (t > 0) == (worse > 0)
-            tails[cut] = student_tail(t, degrees) / (2 * _share_of(is_worse=is_worse))
-    p_values = {cut: tail * (n - cut + PENALTY) for cut, tail in tails.items()}
+            is_worse = (level > before) == (worse > 0)
+            deviations = _deviations(points, cut, points[:cut], points[cut:])
+            tails[cut] = _tail(abs(level - before), deviations) / _share_of(is_worse=is_worse)
+    p_values = {cut: tail * (n - cut) for cut, tail in tails.items()}
     p_value = min(1.0, *p_values.values())
     clear = [cut for cut in tails if p_values[cut] <= alpha]
     cut = min(clear, key=lambda cut: tails[cut], default=n - 1)
     before, level = _mean(points[:cut]), _mean(points[cut:])
-    of_before, of_level = _variances(points, cut)
-    of_newest = _variances(points, cut, n - 1)[1]
+    alone = _deviations(points, cut, points[:cut], points[-1:])
     low, high = (
-        student_quantile(1 - 2 * _share_of(is_worse=is_worse) * alpha / (1 + PENALTY), degrees)
-        * math.sqrt(of_newest + of_before)
+        _quantile(_share_of(is_worse=is_worse) * alpha, alone)
         for is_worse in (worse < 0, worse > 0)
     )
-    half = student_quantile(0.95, degrees) * math.sqrt(of_level)
+    half = _quantile(0.025, _deviations(points, cut, points[cut:]))
     return Newest(
         cut if clear else None,
         *(before, before - low, before + high),
@@ -209,7 +204,11 @@ def _mean(points: Sequence[Point]) -> float:
     # Relative to the first point: the mean of equal values is then that value to the last bit.
     first = points[0].value
     offset = sum(point.weight * (point.value - first) for point in points)
-    return first + offset / sum(point.weight for point in points)
+    return first + offset / _weight(points)
+
+
+def _weight(points: Sequence[Point]) -> float:
+    return sum(point.weight for point in points)
 
 
 def _squares(points: Sequence[Point]) -> float:
@@ -217,17 +216,36 @@ def _squares(points: Sequence[Point]) -> float:
     return sum(point.weight * (point.value - mean) ** 2 for point in points)
 
 
-def _variances(points: Sequence[Point], cut: int, since: int | None = None) -> tuple[float, float]:
-    """Variance of the mean of the weeks before a cut, and of those from it or later on."""
+def _deviations(
+    points: Sequence[Point], cut: int, *parts: Sequence[Point]
+) -> list[tuple[float, float]]:
+    """The probability of each of `SPREADS`, and the deviation of the means of parts under it."""
     n, squares = len(points), _squares(points[:cut]) + _squares(points[cut:])
-    beyond = max((PRIOR_WEEKS + squares) / (PRIOR_WEEKS + n - 2) - 1, 0.0)
     # Weeks that persist differ less among each other than from those of another year.
-    beyond *= (1 - 1 / n) / (1 - _inflation(n) / n)
-    before, after = (
-        (1 + beyond * _inflation(len(part))) / sum(point.weight for point in part)
-        for part in (points[:cut], points[cut if since is None else since :])
+    within = (1 - _inflation(n) / n) / (1 - 1 / n)
+    found = []
+    for spread, prior in SPREADS.items():
+        seen = 1 + spread**2 * within
+        log_chance = math.log(prior) - (squares / seen + (n - 2) * math.log(seen)) / 2
+        variance = sum((1 + spread**2 * _inflation(len(part))) / _weight(part) for part in parts)
+        found.append((log_chance, math.sqrt(variance)))
+    most = max(found)[0]
+    total = sum(math.exp(log_chance - most) for log_chance, _ in found)
+    return [(math.exp(log_chance - most) / total, deviation) for log_chance, deviation in found]
+
+
+def _tail(difference: float, deviations: list[tuple[float, float]]) -> float:
+    """The probability that means differ by more, in this direction, by chance."""
+    return sum(
+        chance * math.erfc(difference / deviation / math.sqrt(2)) / 2
+        for chance, deviation in deviations
     )
-    return before, after
+
+
+def _quantile(tail: float, deviations: list[tuple[float, float]]) -> float:
+    """The difference that has this `_tail`."""
+    most = NormalDist().inv_cdf(1 - tail) * max(deviation for _, deviation in deviations)
+    return solve(lambda difference: tail - _tail(difference, deviations), 0.0, most)
 
 
 @cache

@@ -33,7 +33,7 @@ from stateanalytics.failures.fault_registry import changed_within
 from stateanalytics.failures.fault_table import add_faults, is_consequence
 from stateanalytics.failures.incident_grouping import count_incidents
 from stateanalytics.failures.weekly_change import NEWS_CHANCE, QUIET_CHANCE
-from stateanalytics.reporting.changes import GROWING
+from stateanalytics.reporting.changes import rate_of_growing
 from stateanalytics.reporting.material import Material, Plain, Section, iso, plain_rows, tally
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.population import is_counted
@@ -196,7 +196,7 @@ def summarize_failures(material: Material) -> Plain:
         *(material.failed_ever, placed, window),
         as_of=as_of,
         entries=material.ledger,
-        fdr=GROWING,
+        fdr=rate_of_growing(material),
         begins=material.begins,
     )
     codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
