@@ -308,7 +308,7 @@ def numbers_of_ended(
         coverage=pl.lit("whole"),
         group_kind=absent,
         group_id=absent,
-        value=pl.when(is_share).then(pl.col("n") / pl.col("n_of")).otherwise(pl.col("n")),
+        value=pl.when(is_share).then((pl.col("n") / pl.col("n_of")).fill_nan(None)).otherwise("n"),
     )
 
 

@@ -387,7 +387,7 @@ def test_the_first_screen_says_what_happened_inside_of_runs(tmp_path):
     inside = summary["inside"]
     assert (inside["n_calls"], inside["n_failed"], inside["n_stuck_now"]) == (4, 4, 1)
     assert inside["finding"].startswith("4 of 4 calls failed (100 %")
-    assert summary["actions"][0]["what"].startswith("Stop “")
+    assert summary["actions"][0]["what"].endswith("in /repo/shop, stuck in a loop")
     with sa.demo() as nothing:
         assert sa.report(nothing, sections=["inside"]).summary["inside"]["n_sessions"] == 0
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
+from math import fsum
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import collected_each
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import check_number
@@ -112,61 +115,89 @@ def explain(
     """
     if now.is_empty() or before.is_empty():
         return EXPLAINED.empty()
-    faults = failed.select(*ENTITY_KEY, "fault_id").unique(ENTITY_KEY)
+    faults = failed.lazy().select(*ENTITY_KEY, "fault_id").unique(ENTITY_KEY)
     outcome = pl.coalesce(pl.col("outcome").cast(pl.String), pl.lit("unknown"))
     part = pl.when(~ended_well().fill_null(value=False)).then(pl.coalesce("fault_id", outcome))
-    ended, earlier = (
-        side.join(faults, on=ENTITY_KEY, how="left").with_columns(part=part)
+    placed = [
+        side.lazy().join(faults, on=ENTITY_KEY, how="left").with_columns(part=part)
         for side in (now, before)
-    )
-    n_each = [
-        side.drop_nulls("part").group_by("part").agg(pl.len().cast(pl.Int64).alias(name))
-        for side, name in ((ended, "n"), (earlier, "n_before"))
     ]
-    counts = n_each[0].join(n_each[1], on="part", how="full", coalesce=True).fill_null(0)
-    if counts.is_empty():
+    sides = collected_each(placed)
+    places = [_places(counted) for counted in collected_each([_counted(side) for side in sides])]
+    n_of = [of_side[_ALL][_ALL] for of_side in places]
+    changes = {
+        part: n_of[0][part] / sides[0].height - n_of[1][part] / sides[1].height
+        for part in {*n_of[0], *n_of[1]}
+        if part is not None
+    }
+    if not changes:
         return EXPLAINED.empty()
-    shares = pl.col("n") / ended.height - pl.col("n_before") / earlier.height
-    total = counts.select(shares.sum()).item() or 0.0
-    order = shares if total < 0 else -shares
-    named = counts.sort(order, "part")["part"].to_list()[:n]
-    others = counts.filter(~pl.col("part").is_in(named))["part"].to_list()
-    groups = [*((one, [one]) for one in named), *([(REST, others)] if others else [])]
-    rows = [_part(name, parts, ended, earlier) for name, parts in groups]
-    titles = titles_of_faults(failed).rename({"fault_id": "part"})
-    found = left_joined(pl.DataFrame(rows, infer_schema_length=None), titles, on="part")
-    title = pl.coalesce("title", pl.col("part").str.replace_all("_", " "))
-    return EXPLAINED.conform(found.with_columns(title=title))
+    way = 1 if fsum(changes.values()) < 0 else -1
+    named = sorted(changes, key=lambda part: (way * changes[part], part))
+    groups = {part: [part] for part in named[:n]}
+    if n is not None and named[n:]:
+        groups[REST] = named[n:]
+    titles = dict(titles_of_faults(failed).rows())
+    rows: list[dict[str, object]] = []
+    for name, parts in groups.items():
+        n_both = [sum(of_side[part] for part in parts) for of_side in n_of]
+        found = _share_change(n_both, pl.col("part").is_in(parts), sides)
+        grown = 0 if found["change"] >= 0 else 1
+        where = _NOWHERE if name == REST else _where(name, sides[grown].height, places[grown])
+        title = titles.get(name) or name.replace("_", " ")
+        rows.append({"part": name, "title": title, **where, **found})
+    return EXPLAINED.conform(pl.DataFrame(rows, infer_schema_length=None))
 
 
-def _part(
-    name: str, parts: list[str], now: pl.DataFrame, before: pl.DataFrame
-) -> dict[str, object]:
-    is_in = pl.col("part").is_in(parts)
-    sides = [share_of(side, is_in).sure for side in (now, before)]
-    counts = [side.filter(is_in).height for side in (now, before)]
-    change = counts[0] / now.height - counts[1] / before.height
-    low, high = sides[0].minus(sides[1])[1:] if sides[0] and sides[1] else (None, None)
-    grown = now if change >= 0 else before
-    where = (None, None, None) if name == REST else _where(grown.filter(is_in), grown)
+def _share_change(
+    n_both: list[int], is_in: pl.Expr, sides: Sequence[pl.DataFrame]
+) -> dict[str, Any]:
+    """The change of the share of a part, with its interval."""
+    n_runs = [side.height for side in sides]
+    sure = [share_of(side, is_in).sure for side in sides]
+    low, high = sure[0].minus(sure[1])[1:] if sure[0] and sure[1] else (None, None)
     return {
-        "part": name,
-        **dict(zip(("dimension", "value", "n_in"), where, strict=True)),
-        **{"n": counts[0], "n_before": counts[1]},
-        **{"n_runs": now.height, "n_runs_before": before.height},
-        **{"change": change, "low": low, "high": high},
+        **{"n": n_both[0], "n_before": n_both[1], "n_runs": n_runs[0], "n_runs_before": n_runs[1]},
+        **{"change": n_both[0] / n_runs[0] - n_both[1] / n_runs[1], "low": low, "high": high},
     }
 
 
-def _where(own: pl.DataFrame, every: pl.DataFrame) -> tuple[str | None, str | None, int | None]:
-    """The project, kind or model that most of some runs have, and few others."""
-    found: dict[tuple[str, str, int], float] = {}
+_ALL = ""
+_Places = dict[str, dict[str, Counter[str | None]]]
+"""By dimension and value, how many runs each part has there; None: those that completed."""
+
+
+def _counted(ended: pl.DataFrame) -> pl.LazyFrame:
+    long = ended.lazy().select("part", pl.col(WHERE).cast(pl.String), pl.lit(_ALL).alias(_ALL))
+    return (
+        long.unpivot(index="part", variable_name="dimension", value_name="value")
+        .drop_nulls("value")
+        .group_by("dimension", "value", "part")
+        .len()
+    )
+
+
+def _places(counted: pl.DataFrame) -> _Places:
+    found: _Places = {dimension: {} for dimension in (*WHERE, _ALL)}
+    for dimension, value, part, n in counted.rows():
+        found[dimension].setdefault(value, Counter())[part] = n
+    return found
+
+
+_NOWHERE: dict[str, object] = dict.fromkeys(("dimension", "value", "n_in"))
+
+
+def _where(part: str, n_every: int, places: _Places) -> dict[str, object]:
+    """The project, kind or model that most runs of a part have, and few others."""
+    best, most, n_own = _NOWHERE, 0.0, places[_ALL][_ALL][part]
     for dimension in WHERE:
-        value = own[dimension].drop_nulls().mode().sort().first()
+        values = places[dimension]
+        value = min(values, key=lambda name: (-values[name][part], name), default=None)
         if value is None:
             continue
-        n_in, n_all = (rows.filter(pl.col(dimension) == value).height for rows in (own, every))
-        inside, outside = n_in / max(own.height, 1), n_all / every.height
-        if n_in >= FEWEST and inside >= MOST_OF_PART and outside <= LESS_OF_ALL:
-            found[dimension, str(value), n_in] = inside - outside
-    return max(found, key=found.__getitem__, default=(None, None, None))
+        n_in = values[value][part]
+        inside, outside = n_in / max(n_own, 1), values[value].total() / n_every
+        is_there = n_in >= FEWEST and inside >= MOST_OF_PART and outside <= LESS_OF_ALL
+        if is_there and inside - outside > most:
+            best, most = {"dimension": dimension, "value": value, "n_in": n_in}, inside - outside
+    return best

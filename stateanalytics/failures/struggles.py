@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
-from stateanalytics.core.joins import pool
+from stateanalytics.core.joins import collected, pool
 from stateanalytics.core.schema import ENTITY_KEY, SIGNS, TURNS
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.core.words import first_word
@@ -240,10 +240,11 @@ def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
     """Threads of which the last run of tests failed, by its summary or else by its exit code."""
-    ended = rows.filter("is_test", pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILURES)))
-    last = ended.sort("place").group_by(_THREAD, maintain_order=True).tail(1)
+    ended = pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILURES))
+    tested = rows.lazy().filter("is_test", ended).sort("place")
+    last = tested.group_by(_THREAD, maintain_order=True).tail(1)
     is_red = pl.coalesce(pl.col("test_result") == "failed", "is_failed")
-    return _signs(last.filter(is_red), "tests_failing")
+    return _signs(collected(last.filter(is_red)), "tests_failing")
 
 
 def _mostly_failing(rows: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
@@ -266,8 +267,9 @@ def _of_turns(
     )
     turn = [*_THREAD, "turn_no"]
     # A server that stops, or a call that is refused, ends calls too, and is no person.
-    others = marked.filter(~pl.col("is_interrupted")).select(turn)
-    stopped = rows.filter(outcome="interrupted").join(others, on=turn, how="anti")
+    others = marked.lazy().filter(~pl.col("is_interrupted")).select(turn)
+    ended_early = rows.lazy().filter(outcome="interrupted")
+    stopped = collected(ended_early.join(others, on=turn, how="anti", maintain_order="left"))
     alone = marked.filter("is_interrupted").join(stopped.select(turn), on=turn, how="anti")
     sums = marked.group_by(_THREAD).agg(pl.col("n_retries", "retry_s").sum())
     retried = (

@@ -88,7 +88,7 @@ def with_limits(headline: Plain, material: Material) -> Plain:
     if len(every) < FEWEST_DRAWN:
         return headline
     of_measures, limits = _judged(material)
-    drawn = {name: part["value"].fill_nan(None) for name, part in of_measures.items()}
+    drawn = {name: part["value"] for name, part in of_measures.items()}
     drawn[OPEN] = _open_at_ends(material, every)
     numbers = [
         {**figure, **_weeks(drawn[figure["name"]])}
