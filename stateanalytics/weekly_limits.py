@@ -118,7 +118,8 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     false alarms of its own for each number, and joins runs that share an incident. Counts and
     shares are compared as roots and angles, durations as logarithms of medians. Incidents are
     compared with the runs that ended; for ``runs``, most of the error budget is spent on increases.
-    The series of a ``group_kind`` are one family: ``fdr`` is divided by their number.
+    The series of a ``group_kind`` are one family: ``fdr`` is divided by twice their number, because
+    weeks that vary beyond chance are called changed about twice as often as the level of the test.
 
     Examples
     --------
@@ -230,18 +231,20 @@ def _weights_of_times(rows: list[dict[str, Any]], _: list[chart.Point]) -> list[
 def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tuple[Any, ...]]:
     """Row number, limits and level of each week that has enough weeks before it."""
     worse, in_order = WORSE.get(series["measure"][0], 1), series.sort("week")
+    # Weeks that vary beyond chance are called changed about twice as often as others.
+    n_tests = 2 * n_series
     for n in range(FEWEST_WEEKS, series.height + 1):
         # What later weeks show about chance was not known at the end of this one.
         rows, points, scale = points_of(in_order.head(n))
         row = in_order.row(n - 1, named=True)
         if len(rows) < FEWEST_WEEKS or rows[-1]["_row"] != row["_row"]:
             continue
-        if not (found := chart.newest_change(points, alpha=fdr / n_series, worse=worse)):
+        if not (found := chart.newest_change(points, alpha=fdr / n_tests, worse=worse)):
             continue
         expected, low, high, level = (
             scale.back(value, row) for value in (found.before, found.low, found.high, found.level)
         )
-        q_value = min(1.0, found.p_value * n_series)
+        q_value = min(1.0, found.p_value * n_tests)
         limits = (row["_row"], expected, low, high, found.p_value, q_value)
         if found.start is None:
             yield *limits, expected, None, rows[0]["week"], None

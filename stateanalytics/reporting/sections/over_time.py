@@ -132,7 +132,8 @@ def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     ended = steps[["from_at", "n_failed", "n"]].rows()
     ended.sort(key=lambda row: (row[0] == worst["from_at"], row[0]))
     points = [share_point(n_failed, n) for _, n_failed, n in ended if n > 0]
-    found = newest_change(points, alpha=0.05 / max(len(points), 1), most_new=1)
+    # Half of 5 %: days that vary beyond chance stand out about twice as often as others.
+    found = newest_change(points, alpha=0.025 / max(len(points), 1), most_new=1)
     if found is None:
         return ""
     high = share_back(found.high, worst["n"])
