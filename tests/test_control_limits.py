@@ -292,8 +292,8 @@ def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_al
     whole = report(many_weeks(weeks[:10]), window="2026-W11", compare="previous").summary
     assert whole["verdict"].startswith("Worse than before: ")
     assert re.search(
-        r"Why: since .*, the share that did not complete rose by \d+ points against "
-        "the time before: ",
+        r"Why: since .*, the share of runs that did not complete rose by \d+ points against "
+        "all runs before: ",
         whole["story"]["explained"],
     )
     over = report(many_weeks((*weeks[:9], 13, 2)), window="2026-W12", compare="previous")
