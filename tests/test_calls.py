@@ -577,6 +577,44 @@ def test_what_is_later_does_not_depend_on_the_names_of_branches(names):
     assert {("tests_failing", 1), ("taken_back", 1)} <= set(kinds(signs(known)))
 
 
+@pytest.mark.parametrize("has_ids", [True, False])
+def test_two_outages_of_calls_are_two_with_and_without_ids(has_ids):
+    hours = {"a": 200, "b": 200, "c": 20, "d": 20}
+    rows = [
+        {**WHOSE, "entity_id": f"c{name}" if has_ids else None, "session_id": name,
+         "thread_id": name, "tool": "Bash", "started_at": ago(hours=at), "ended_at": ago(hours=at),
+         "outcome": "failed", "message": "No space left on device"}
+        for name, at in hours.items()
+    ]  # fmt: skip
+    recorded = pl.DataFrame(rows, schema_overrides={"entity_id": pl.String}).drop("entity_type")
+    sessions = facts([{"entity_id": name, "raw_status": "completed"} for name in hours])
+    known = changed_facts(sessions, details={"lionagi_calls": CALLS.conform(recorded)})
+    failed = sa.failures.members(known, of="calls")
+    assert failed.height == 4 and failed["incident_id"].null_count() == 0
+    assert failed["incident_id"].n_unique() == 2
+
+
+@pytest.mark.parametrize("seconds", [(0, 0), (None, None), (5, None)])
+def test_of_calls_at_one_time_the_order_of_rows_decides(seconds):
+    rows = [
+        {**WHOSE, "entity_id": f"c{n}", "thread_id": "s", "tool": "Bash", "target": "pytest",
+         "is_test": True, "started_at": None if at is None else ago(minutes=1, seconds=-at),
+         "outcome": ("failed", "ok")[n]}
+        for n, at in enumerate(seconds)
+    ]  # fmt: skip
+    moments = {"started_at": pl.Datetime("us", "UTC")}
+    recorded = pl.DataFrame(rows, schema_overrides=moments).drop("entity_type")
+    session = {"entity_id": "s", "raw_status": "completed", "started_at": ago(hours=2)}
+    # Sorted by id, where there is no time.
+    known = changed_facts(facts([session]), details={"lionagi_calls": CALLS.conform(recorded)})
+    ends = dict(calls(known).select("entity_id", "outcome").rows())
+    assert ends == (
+        {"c0": "expected_nonzero", "c1": "ok"}
+        if seconds != (5, None)
+        else {"c0": "failed", "c1": "ok"}
+    )
+
+
 @pytest.mark.parametrize(("of_turn", "n"), [(True, 1), (None, 1), (False, 0)])
 def test_only_a_person_stops_by_a_sign(of_turn, n):
     stopped = frame_of("a").with_columns(

@@ -157,13 +157,16 @@ def numbers(n_incidents, n_ended):
     ("n", "before", "runs", "words", "is_clear"),
     [
         (20, 11, (100, 100), "9 more than the 11 before, not significant per run", False),
-        (60, 11, (100, 100), "49 more than the 11 before, significant per run", True),
+        (60, 11, (100, 100), "49 more than the 11 before, significantly more per run", True),
         # Four times the runs, and fewer of them fail.
         (60, 20, (300, 80), "40 more than the 20 before, not significant per run", False),
-        (80, 90, (60, 400), "10 fewer than the 90 before, not significant per run", False),
-        (10, 90, (400, 400), "80 fewer than the 90 before, significant per run", True),
-        (30, 0, (100, 100), "30 more than the 0 before, significant per run", True),
-        (11, 11, (100, 100), "as before, 11", None),
+        # Counts and rates may go different ways: then no verdict rests on them.
+        (50, 90, (60, 800), "40 fewer than the 90 before, significantly more per run", False),
+        (90, 50, (800, 60), "40 more than the 50 before, significantly less per run", False),
+        (50, 50, (60, 800), "as before, 50, significantly more per run", False),
+        (10, 90, (400, 400), "80 fewer than the 90 before, significantly less per run", True),
+        (30, 0, (100, 100), "30 more than the 0 before, significantly more per run", True),
+        (11, 11, (100, 100), "as before, 11", False),
     ],
 )
 def test_more_incidents_than_in_the_window_before_have_their_chance(
@@ -179,7 +182,8 @@ def test_more_incidents_than_in_the_window_before_have_their_chance(
     ("n_failed", "n_runs", "words"),
     [
         (10, 90, ", not significant per run."),
-        (80, 90, ", significant per run."),
+        (80, 90, ", significantly more per run."),
+        (3, 720, ", significantly less per run."),
         (80, 720, ", not significant per run."),
     ],
 )

@@ -650,6 +650,11 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
     assert own["n_output_tokens"] == 5108 and own["ended_at"] is not None
     codes = facts.findings["code"].to_list()
     assert "usage.placeholder" in codes and "usage.no_transcript" not in codes
+    fork = Transcript("fork", "2026-05-18T10:00:00")
+    origin = {"forkedFrom": {"sessionId": parent.session_id, "messageUuid": "x"}}
+    fork.lines = [line | origin | {"sessionId": fork.session_id} for line in parent.lines]
+    forked = facts_of(tmp_path / "forked", parent, child, fork)
+    assert "usage.no_transcript" not in forked.findings["code"].to_list()
     [without] = facts_of(tmp_path / "alone", parent).findings.filter(code="usage.no_transcript")[
         "example"
     ]

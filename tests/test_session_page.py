@@ -104,6 +104,9 @@ def test_a_sign_of_life_that_no_event_records_ends_a_silence():
         ({"raw_status": "timed_out", "timeout_s": 900.0, "timeout_elapsed_s": 900.4,
           "reason_code": "run.timed_out.deadline"},
          "Timed out after 1 h: timed out after 900.4 s (configured timeout: 900 s)"),
+        # Metadata of an earlier time.
+        ({"raw_status": "completed", "timeout_s": 900.0, "timeout_elapsed_s": 900.4},
+         "Completed after 1 h"),
         ({"raw_status": "failed"}, "Failed after 1 h: It did not end well, and no reason was"),
         ({"raw_status": "failed", "reason_code": "run.failed.x"}, "Failed after 1 h: run.failed.x"),
         ({"raw_status": "completed"}, "Completed after 1 h"),
@@ -111,7 +114,8 @@ def test_a_sign_of_life_that_no_event_records_ends_a_silence():
 )  # fmt: skip
 def test_the_first_sentence_says_why_as_far_as_it_is_known(known, words):
     ended = {**WHOSE, "entity_id": "e", "started_at": ago(hours=3), "ended_at": ago(hours=2)}
-    assert session_page(facts([ended | known]), "e").summary["finding"].startswith(words)
+    finding = session_page(facts([ended | known]), "e").summary["finding"]
+    assert finding.startswith(words) and ("timed out" in finding) == ("timed out" in words)
 
 
 def test_the_linked_work_alone_gives_the_page_of_all_facts(demo, monkeypatch):

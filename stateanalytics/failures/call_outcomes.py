@@ -8,7 +8,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
-from stateanalytics.core.schema import CALLS, Frame
+from stateanalytics.core.schema import CALLS, MOMENT, Frame
 from stateanalytics.failures.frames import TOOLS
 from stateanalytics.state.definitions import FAILURES, RUN
 from stateanalytics.stats.shares import ClusteredShare, clustered_share
@@ -31,8 +31,8 @@ def calls(snap: Facts) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        `schema.CALLS`, in order of time within each thread. Systems that record no calls have
-        no rows.
+        `schema.CALLS`, in order of time within each part of a thread. Systems that record no
+        calls have no rows.
 
     Raises
     ------
@@ -58,16 +58,24 @@ def calls(snap: Facts) -> pl.DataFrame:
     before = pl.col("entity_id").shift(1).over(*_THREAD, "part_id", "tool", "input_digest")
     is_green = pl.coalesce(pl.col("test_result") == "passed", pl.col("outcome") == "ok")
     is_passed = (pl.col("is_test") & is_green).fill_null(value=False)
-    # Branches work at once, so what is later is a matter of time, not of the order of rows.
-    began = pl.coalesce("started_at", "ended_at")
-    passed_at = pl.when(is_passed).then(began).max().over(*_THREAD, "target")
-    is_red = pl.col("is_test") & (pl.col("outcome") == "failed") & (passed_at > began)
+    last_pass = pl.when(is_passed).then("place").max().over(*_THREAD, "target")
+    is_red = pl.col("is_test") & (pl.col("outcome") == "failed") & (last_pass > pl.col("place"))
     return CALLS.conform(
-        rows.with_columns(
+        rows.with_columns(place=place_in_time()).with_columns(
             is_retry_of=pl.when(pl.col("input_digest").is_not_null()).then(before),
             outcome=pl.when(is_red).then(pl.lit("expected_nonzero")).otherwise("outcome"),
         )
     )
+
+
+def place_in_time() -> pl.Expr:
+    """The place of a call in its thread: branches work at once, and their rows stand together.
+
+    Of equal times the order of rows decides; a call without a time belongs to the one before it.
+    """
+    began = pl.coalesce("started_at", "ended_at").fill_null(strategy="forward")
+    first = pl.lit(0).cast(MOMENT)
+    return began.fill_null(first).rank("ordinal").over(*_THREAD)
 
 
 def recorded_once(rows: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:

@@ -78,9 +78,10 @@ def add_incidents(
     check_number("gap_s", gap_s, 600)
     # Rows are wide and are sorted four times: only the columns that this needs.
     linked = _with_components(_with_links(rows, gap_s, span_s, apart))
-    # A call may have no id.
     names = ("source", "system", "entity_type", "entity_id")
-    key = pl.concat_str(names, separator="|", ignore_nulls=True)
+    # A call may have no id.
+    other = pl.concat_str(*names[:3], "session_id", "failed_at", separator="|", ignore_nulls=True)
+    key = pl.coalesce(pl.concat_str(names, separator="|"), other)
     first = (
         linked.lazy()
         .sort("failed_at", key)

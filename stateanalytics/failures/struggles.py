@@ -14,7 +14,7 @@ from stateanalytics.core.joins import collected, pool
 from stateanalytics.core.schema import ENTITY_KEY, SIGNS, TURNS
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.core.words import first_word
-from stateanalytics.failures.call_outcomes import calls, recorded, recorded_once
+from stateanalytics.failures.call_outcomes import calls, place_in_time, recorded, recorded_once
 from stateanalytics.failures.frames import EFFORT
 from stateanalytics.state.definitions import FAILURES
 from stateanalytics.state.policy import Policy
@@ -144,13 +144,8 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.D
     """The `signs` of some calls and turns."""
     rules = dict(policy.signs)
     is_failed = pl.col("outcome").is_in(FAILURES)
-    # Rows of a branch stand together; all of a thread have a place in the order of time, too.
-    began = pl.coalesce("started_at", "ended_at")
-    rows = called.with_columns(
-        nth=pl.int_range(pl.len()).over(_THREAD),
-        place=began.rank("ordinal").over(_THREAD),
-        is_failed=is_failed,
-    )
+    nth = pl.int_range(pl.len()).over(_THREAD)
+    rows = called.with_columns(nth=nth, place=place_in_time(), is_failed=is_failed)
     # A call without a known input is like no other.
     known = rows.filter(pl.col("input_digest").is_not_null())
     are_all = (pl.col("outcome") == "denied").all().over(_THREAD)

@@ -400,8 +400,8 @@ def growth(
         ``cluster_id``; ``ratio`` of the incidents per run in the window to those in the periods
         before (null: none); ``p_value``, the weighted harmonic mean (`SPANS`) of three chances:
         of so many in the window, in it and one period before, and in it and three, each at the
-        rate of the periods before that; ``q_value`` over all clusters, whose weights are one
-        and the incidents before the window, at most `MOST_WEIGHT`. Clusters that could not be
+        rate of the periods before that; ``q_value`` over all clusters, weighted by one
+        plus the incidents before the window, at most `MOST_WEIGHT`. Clusters that could not be
         significant have no row.
 
     Notes

@@ -370,7 +370,8 @@ def read_table(
     system : str
         The ``system`` column of the findings.
     only : collection of int, optional
-        Only rows with these row numbers, which must be among the columns.
+        Only rows with these row numbers, which must be among the columns. A finding may be of
+        a row between them.
 
     Returns
     -------

@@ -385,13 +385,15 @@ def _change(
         words, limits = _more_or_less(now["n"], before["n"]), now.get("limits")
         short = limits and say("change.judged", change=words, limits=limits["short"])
         is_clear = limits and limits["verdict"] != "within"
-        if now["name"] == INCIDENTS and not limits and now["n"] != before["n"]:
+        if now["name"] == INCIDENTS and not limits:
             # Of more runs, more fail: incidents are compared per run, as weeks compare them.
             n, n_before, (runs, runs_before) = now["n"], before["n"], ended or (1, 1)
             chance = rate_ratio(n, runs, n_before, runs_before, dispersion=BURSTS).p_value
             is_more = n * runs_before > n_before * runs
-            is_clear = chance is not None and chance <= alpha and is_more == (n > n_before)
-            words += say("change.per_run" if is_clear else "change.not_per_run")
+            is_significant = chance is not None and chance <= alpha
+            if n != n_before or is_significant:
+                words += per_run(is_more=is_more, is_significant=is_significant)
+            is_clear = is_significant and n != n_before and is_more == (n > n_before)
         return _as_change(now, before, words, short, is_clear=is_clear)
     if not now["of"] or not before["of"]:
         return _as_change(now, before, say("change.none_ended"))
@@ -415,6 +417,12 @@ def _change(
     return _as_change(
         now, before, words, short, difference=difference, interval=[low, high], is_clear=is_clear
     )
+
+
+def per_run(*, is_more: bool, is_significant: bool) -> str:
+    """Whether there is more of something for each run than before, or less."""
+    significant = "change.more_per_run" if is_more else "change.less_per_run"
+    return say(significant if is_significant else "change.not_per_run")
 
 
 def _as_change(

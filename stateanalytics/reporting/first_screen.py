@@ -21,7 +21,7 @@ from stateanalytics.core.words import (
 )
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.io.archive.manifests import stale
-from stateanalytics.reporting.changes import OPEN
+from stateanalytics.reporting.changes import OPEN, per_run
 from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
 from stateanalytics.state.definitions import RUN
@@ -30,6 +30,7 @@ from stateanalytics.weekly_limits import FEWEST_WEEKS, WORSE
 
 N_NAMED, DAYS_A_WEEK = 2, 7
 _LONGEST_NAME = 60
+_KEY = ("source", "entity_type", "entity_id")
 _LIVES = (("new", "news.new"), ("growing", "news.growing"), ("back", "news.back"))
 
 
@@ -158,7 +159,7 @@ def _lost(lost: Plain | None, before: Plain | None, completed: Plain | None) -> 
             a_run_s, before_s = ((each["run_s"] or 0.0) / n for each, n in pairs)
             spread_s = math.hypot(*(each["spread_s"] / n for each, n in pairs))
             is_clear = abs(a_run_s - before_s) > 2 * spread_s
-            words += say("change.per_run" if is_clear else "change.not_per_run")
+            words += per_run(is_more=a_run_s > before_s, is_significant=is_clear)
     elif before:
         words += say("lost.nothing_before")
     return f"{words}."
@@ -239,7 +240,8 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
     stuck = list(_inside_action(summary.get("inside", {}), place, window))
     yield from stuck
     # One session may be both: what it loops on says more.
-    done = {one["entity_id"] for act in stuck if act["rank"] == _STUCK for one in act["examples"]}
+    examples = [one for act in stuck if act["rank"] == _STUCK for one in act["examples"]]
+    done = {tuple(one[name] for name in _KEY) for one in examples}
     yield from _open_work_action(summary.get("attention", {}).get("open", {}), done, place, window)
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
@@ -260,7 +262,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
 
 
 def _open_work_action(
-    open_work: Plain, done: Container[str], place: str, window: str
+    open_work: Plain, done: Container[tuple[str, ...]], place: str, window: str
 ) -> Iterator[Plain]:
     """One action for all open and silent work, which can still be resumed or stopped."""
     # What continues by itself is nothing to do, and does not count.
@@ -268,14 +270,15 @@ def _open_work_action(
     items = [
         item
         for item in every
-        if not _hint(item).startswith("Nothing") and item["entity_id"] not in done
+        if not _hint(item).startswith("Nothing")
+        and (item["n_alike"] > 1 or tuple(item[name] for name in _KEY) not in done)
     ]
     if not items:
         return
     waits, first = [item for item in every if item not in items], items[0]
     n, n_old = (open_work[of] - sum(item[of] for item in waits) for of in ("n_runs", "n_runs_old"))
     what = say("action.open", entity=_whose(first))
-    is_mixed = any(item["entity_type"] != RUN for item in items)
+    is_mixed = len({item["entity_type"] == RUN for item in items}) > 1
     what += say("action.more_work" if is_mixed else "action.open_more", n=n - 1) if n > 1 else ""
     left = say("action.open_old", n=n_old) if n_old and n > 1 else ""
     # One command for all of them, and for nothing else.

@@ -202,7 +202,9 @@ def _finding(
     lasted = ((ended or as_of) - began).total_seconds() if began else None
     name = "session.after" if ended else "session.open_for"
     inferred = reasons.filter(dimension="lifecycle")["message"].to_list()
-    timed_out = f"timed out {words}" if (words := _timed_out(entity)) else None
+    # A resumed run may still have the numbers of an earlier time.
+    after = _timed_out(entity) if state["outcome"] == "timed_out" else None
+    timed_out = f"timed out {after}" if after else None
     why = entity["reason_message"] or timed_out or entity["reason_code"] or next(iter(inferred), "")
     return say(
         "session.finding",

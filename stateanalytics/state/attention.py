@@ -50,7 +50,11 @@ ATTENTION = schema.Frame(
         Column("fingerprint", TEXT, "entity_type:entity_id:code; another reason, another one"),
         *schema.STATES.named("severity", "tone", "display"),
         *schema.ENTITIES.named("name"),
-        Column("dimension", pl.Enum(_AXES), "the axis that made it severe, or effort"),
+        Column(
+            "dimension",
+            pl.Enum(_AXES),
+            "the axis that made it severe, or of what blocks it, or effort",
+        ),
         Column("code", TEXT, "the reason on that axis; `unknown` where none is given"),
         Column("message", TEXT, "that reason in words"),
         Column(

@@ -244,7 +244,7 @@ def _tail(difference: float, deviations: list[tuple[float, float]]) -> float:
 
 def _quantile(tail: float, deviations: list[tuple[float, float]]) -> float:
     """The difference that has this `_tail`."""
-    most = NormalDist().inv_cdf(1 - tail) * max(deviation for _, deviation in deviations)
+    most = max(-NormalDist().inv_cdf(tail), 0.0) * max(deviation for _, deviation in deviations)
     return solve(lambda difference: tail - _tail(difference, deviations), 0.0, most)
 
 

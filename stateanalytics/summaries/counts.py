@@ -16,6 +16,7 @@ from stateanalytics.detectors.detections import detect
 from stateanalytics.detectors.gaps import lean_gaps
 from stateanalytics.detectors.quality import gap_sums
 from stateanalytics.errors import ArgumentError, check_columns, check_number
+from stateanalytics.failures.counting import session_count
 from stateanalytics.failures.failure_rows import find_members, select_failures
 from stateanalytics.failures.templates import VERSION, mine_templates
 from stateanalytics.snapshot import Snapshot
@@ -154,12 +155,11 @@ def _dated(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _codes(failed: pl.DataFrame) -> pl.DataFrame:
     """Failures by week, system and code."""
-    sessions = pl.struct("source", "session_id").filter(pl.col("session_id").is_not_null())
     return failed.group_by("week", "system", code="reason_code").agg(
         n_rows=pl.len(),
         n_failed=(pl.col("outcome") != "timed_out").sum(),
         n_timed_out=(pl.col("outcome") == "timed_out").sum(),
-        n_sessions=sessions.n_unique(),
+        n_sessions=session_count(),
         n_causes=pl.col("cause").n_unique(),
         n_run_causes=pl.col("cause").filter(pl.col("entity_type") == RUN).n_unique(),
         first_at=pl.col("placed_at").min(),

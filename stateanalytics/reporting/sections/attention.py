@@ -200,6 +200,8 @@ def _when(row: dict[str, Any]) -> str:
         at, duration_s = row["placed_at"], row["duration_s"]
         if not at:
             return "ended"
+        if row["end_written_by"] == "observer" or row["is_end_approximate"]:
+            duration_s = None  # written later, it says nothing of how long the work took
         after = "" if duration_s is None else say("attention.after", seconds=duration_s)
         return say("attention.ended", day=day_of(at), time=f"{at:%H:%M}", duration=after)
     spans = {"open": row["age_s"], "silent": row["silence_s"]}

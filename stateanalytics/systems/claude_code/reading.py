@@ -49,7 +49,7 @@ _RETENTION_DAYS = 30
 COLUMNS = (
     *("source", "file", "line_no", "at", "type", "subtype", "what", "uuid", "parent_uuid"),
     *("program_version", "n_text_chars", *frames.USAGE),
-    *("cost_usd", "model_usage", "is_cost_approximate", "session_id", "result_agent_id"),
+    *("cost_usd", "model_usage", "is_cost_approximate", "result_agent_id"),
 )
 """The columns of records that are read here."""
 _TIMED = ("user", "assistant", "system", "progress", "attachment")
@@ -83,7 +83,8 @@ def findings_of(
     newer = newer_than(lines["program_version"], NEWEST_VERSION)
     calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
     parent = pl.col("parent_thread_id")
-    agent = pl.concat_str("session_id", "result_agent_id", separator="/")
+    # A fork has copies of what its parent's subagents answered.
+    agents = sessions["thread_id"].str.extract("/(.*)$")
     odd = {
         "record.unknown_type": strange(__package__, lines, "type", "type"),
         "record.unknown_subtype": strange(
@@ -101,9 +102,8 @@ def findings_of(
         "time.unreadable": lines.filter(at.is_null(), kind.is_in(_TIMED)),
         "usage.below_zero": below_zero(lines, frames.USAGE),
         "usage.no_transcript": lines.filter(
-            kind.is_in(["user", "progress"]),
-            ~agent.is_in(sessions["thread_id"].implode()),
-        ).unique(["session_id", "result_agent_id"], maintain_order=True),
+            kind.is_in(["user", "progress"]), ~pl.col("result_agent_id").is_in(agents.implode())
+        ).unique("result_agent_id", maintain_order=True),
         "usage.placeholder": messages.filter(
             pl.col("stop_reason").is_null(), pl.col("thread_id").str.contains("/")
         ),
