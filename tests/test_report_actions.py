@@ -63,7 +63,7 @@ def item(**more):
     return {
         "entity_type": "session", "entity_id": "s", "source": "a b.db", "name": None,
         "agent": None, "project": None, "silence_s": 10.0, "when": "open for 10 s", "reason": None,
-        "n_runs": 1, "n_runs_old": 0,
+        "n_runs": 1, "n_runs_old": 0, "n_alike": 1,
         **more,
     }  # fmt: skip
 
