@@ -58,7 +58,7 @@ def values(measure, rows=RUNS, **how):
         ("lost_usd", 1.0, 4, 5),
         ("retry_usd", None, 0, 5),
         ("tokens", None, 0, 5),
-        ("calls", 0.0, 0, 0),
+        ("calls", None, 0, 0),
         ("failed_calls", None, 0, 0),
     ],
 )

@@ -280,7 +280,7 @@ NOTHING_TO_SAY = [
     pytest.param([run("a", None), run("b", "")], 5, id="all legacy"),
     pytest.param([{"entity_id": "a"}], 5, id="all null"),
     pytest.param([run("a", "completed"), run("a", "completed")], 9, id="the same twice"),
-    pytest.param([run("a", "failed", ended_at=ago(hours=40))], 11, id="ends before its start"),
+    pytest.param([run("a", "failed", ended_at=ago(hours=40))], 10, id="ends before its start"),
     pytest.param([run("a", "running", started_at=AS_OF + timedelta(days=3))], 5, id="starts later"),
     pytest.param(
         [{"entity_id": "t", "entity_type": "team", "raw_status": "active"}], 5, id="a team"

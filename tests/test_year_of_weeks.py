@@ -126,7 +126,7 @@ def without_memory(summary):
     # Where the page's commands read from.
     told.pop("place", None)
     # Two windows alone are a judge only where there are no more.
-    told["lost"] = told["lost"] and re.split(r", (?:no|a) significant|\.$", told["lost"])[0]
+    told["lost"] = told["lost"] and re.split(r", (?:not )?significant|\.$", told["lost"])[0]
     told["actions"] = [
         {**action, "examples": [{**one, "command": None} for one in action["examples"]]}
         for action in told["actions"]
