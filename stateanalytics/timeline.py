@@ -83,7 +83,10 @@ def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:
         matching = rows.filter(shown == asked)
     # A session and the run of it in its own words may share an id: the session is meant.
     of_work = matching.filter(pl.col("entity_type") == "session")
-    chosen = of_work if matching.height > 1 and of_work.height == 1 else matching
+    # Subagents have the id of their session before their own.
+    alone = of_work.filter(~pl.col("entity_id").str.contains("/", literal=True))
+    found = alone if of_work.height > 1 and alone.height == 1 else of_work
+    chosen = found if matching.height > 1 and found.height == 1 else matching
     if chosen.height == 1:
         return chosen.row(0, named=True)
     if chosen.is_empty():
@@ -149,7 +152,7 @@ def timeline_of(
     parts = (
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
-        _silences(events, entity, facts, policy),
+        _silences(events, entity, facts, policy, states),
         _events(
             _with_texts(whole or facts, entity, _without_calls(events.lazy(), folded), n_texts)
         ).pipe(collected),
@@ -261,13 +264,28 @@ def _attempts(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _silences(
-    events: pl.DataFrame, entity: dict[str, Any], facts: Facts, policy: Policy | None
+    events: pl.DataFrame,
+    entity: dict[str, Any],
+    facts: Facts,
+    policy: Policy | None,
+    states: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Stretches without a sign of life while it worked, and the limits that they are past."""
+    """Stretches without a sign of life while it worked, and the limits that they are past.
+
+    Between two turns, and while a question is open, it waits for a person.
+    """
+    session = entity["session_id"] if entity["entity_type"] == RUN else None
+    turns = facts.entities.filter(
+        pl.col("session_id") == pl.lit(session, pl.String),
+        source=entity["source"],
+        entity_type="turn",
+    ).select("started_at", turn_until=pl.col("ended_at").fill_null(facts.as_of))
+    turns = turns.drop_nulls("started_at").sort("started_at")
     ends = [entity["started_at"], entity["ended_at"] or facts.as_of]
     # The last sign may be recorded without the event that it was.
     known = pl.Series([*ends, entity["last_activity_at"]], dtype=schema.MOMENT)
-    signs = pl.concat([events.filter("is_activity")["at"], known]).drop_nulls()
+    of_turns = [turns["started_at"], turns["turn_until"]]
+    signs = pl.concat([events.filter("is_activity")["at"], known, *of_turns]).drop_nulls()
     within = signs.to_frame("at").unique().sort("at").filter(
         pl.col("at") <= ends[1], pl.col("at") >= (ends[0] or signs.min())
     )  # fmt: skip
@@ -285,6 +303,11 @@ def _silences(
         separator=", ",
         ignore_nulls=True,
     )
+    if turns.height:
+        in_turns = gaps.sort("at").join_asof(turns, left_on="at", right_on="started_at")
+        gaps = in_turns.filter(pl.col("at") < pl.col("turn_until")).drop("started_at", "turn_until")
+    if "idle" in states.filter(_is(entity))["health"].cast(pl.String):
+        gaps = gaps.filter(pl.col("until") < facts.as_of)
     return gaps.with_columns(
         what=pl.format("silent for {}", how_long_each("duration_s")),
         detail=pl.when(passed != "").then(pl.format("past {}", passed)),
@@ -372,6 +395,20 @@ def _with_texts(
     said = [read(facts, entity) for read in own if read is not None]
     shown = events.with_columns(text=pl.lit(None, pl.String))
     if said:
+        # Where no event says who spoke, the text of the same moment does.
+        speaker = said[0].lazy().unique("at", keep="first").select("at", speaker="role")
+        is_said = pl.col("role").is_in(["user", "assistant"]).any()
+        is_first = pl.struct("at", "speaker").is_first_distinct()
+        is_spoken = ~is_said & is_first & pl.col("speaker").is_not_null()
+        events = (
+            events.join(speaker, on="at", how="left", maintain_order="left")
+            .with_columns(
+                role=pl.when(is_spoken).then("speaker").otherwise("role"),
+                kind=pl.when(is_spoken).then(pl.lit("message")).otherwise("kind"),
+            )
+            .drop("speaker")
+        )
+        shown = events.with_columns(text=pl.lit(None, pl.String))
         known = said[0].lazy().join(events, on=["at", "role"], how="semi", maintain_order="left")
         last = known if n_texts is None else known.tail(n_texts)
         shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")

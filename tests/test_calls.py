@@ -577,6 +577,11 @@ def test_what_is_later_does_not_depend_on_the_names_of_branches(names):
     assert {("tests_failing", 1), ("taken_back", 1)} <= set(kinds(signs(known)))
 
 
+def test_retries_of_opencode_take_the_time_that_they_waited():
+    [sign] = signs(sa.read(SHIPPED / "opencode")).filter(sign="provider_retries").to_dicts()
+    assert (sign["n_calls"], sign["lost_s"]) == (4, 29.986)
+
+
 @pytest.mark.parametrize("has_ids", [True, False])
 def test_two_outages_of_calls_are_two_with_and_without_ids(has_ids):
     hours = {"a": 200, "b": 200, "c": 20, "d": 20}

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import stateanalytics as sa
 from stateanalytics.core.facts import Facts
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
@@ -620,6 +621,19 @@ def test_the_exact_kind_of_an_error_decides_before_its_tag(tmp_path: Path) -> No
     )
     for transcript, (*given, cause) in zip(transcripts, ERROR_KINDS, strict=True):
         assert shown[transcript.session_id].endswith(f".{cause}"), given
+
+
+def test_a_turn_that_failed_costs_what_it_took_and_not_its_whole_session(tmp_path: Path) -> None:
+    transcript = begun_transcript("went on")
+    overloaded(transcript)
+    for _ in range(3):
+        transcript.user("try again")
+        answer("Done.", "end_turn")(transcript)
+    members = sa.failures.members(facts_of(tmp_path, transcript))
+    [turn] = members.to_dicts()
+    assert turn["entity_type"] == "turn" and not turn["n_tokens"]
+    [whole] = sa.failures.costs(facts_of(tmp_path, transcript), by=()).to_dicts()
+    assert 0 < turn["run_s"] < whole["run_s"] / 3
 
 
 # --- subagents whose file ends without a word, and what their parent says of them ---------

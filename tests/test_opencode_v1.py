@@ -39,6 +39,15 @@ def session_of(facts):
 SILENCES = [(60, "running"), (700, "stalled"), (3 * 3600, "process_dead")]
 
 
+def test_a_fork_is_not_counted_before_it_exists(tmp_path):
+    """It copies messages that are older than itself."""
+    store = restore(RECORDED, tmp_path / "store") / "opencode.db"
+    early = sa.read(store, as_of="2026-11-24T08:16:34Z")
+    assert early.entities.filter(entity_type="session").height == 13
+    [cost] = sa.failures.costs(early, by=())["total_usd"]
+    assert cost == pytest.approx(0.019454, abs=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("silent_s", "health"), SILENCES)
 @pytest.mark.parametrize("before", [(), (PROMPT, ANSWER)], ids=["first prompt", "later prompt"])

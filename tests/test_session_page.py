@@ -19,6 +19,7 @@ from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.reading import texts
 from stateanalytics.systems.history import linked_work
 from stateanalytics.timeline import LANES, TIMELINE, find_entity, note_on_texts, timeline_of
+from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.lionagi_stores import session, write_store
 from tests.transcripts import begun_rollout, begun_transcript, facts_of, transcript_maker
@@ -96,6 +97,37 @@ def test_a_sign_of_life_that_no_event_records_ends_a_silence():
     for sign, spans in (({}, [9]), ({"last_activity_at": ago(hours=2)}, [7, 2])):
         silences = told(facts([running | sign]), "r").filter(lane="silence")
         assert silences["duration_s"].to_list() == [3600.0 * hours for hours in spans]
+
+
+def test_a_wait_for_a_person_is_no_silence():
+    """Two turns seven hours apart, the last one silent for its last two hours."""
+    session = {**WHOSE, "entity_id": "s", "raw_status": "completed", "started_at": ago(hours=20)}
+    turns = [
+        {**WHOSE, "entity_type": "turn", "entity_id": f"s:turn:{n}", "session_id": "s",
+         "raw_status": "completed", "started_at": ago(hours=since), "ended_at": ago(hours=until)}
+        for n, (since, until) in enumerate([(20, 19), (12, 9)])
+    ]  # fmt: skip
+    said = {**WHOSE, "entity_id": "s", "at": ago(hours=11), "seq": 1, "kind": "message",
+            "is_activity": True}  # fmt: skip
+    whole = facts([session | {"ended_at": ago(hours=1)}, *turns], events=[said])
+    silences = told(whole, "session:s").filter(lane="silence")
+    assert silences["duration_s"].to_list() == [3600.0, 3600.0, 7200.0]
+    assert silences["at"].to_list() == [ago(hours=20), ago(hours=12), ago(hours=11)]
+
+
+def test_a_short_id_is_the_session_and_not_its_subagents():
+    ids = ("fffffff1-a", "fffffff1-a/b", "fffffff2-a/b")
+    rows = facts([{**WHOSE, "entity_id": name, "raw_status": "completed"} for name in ids])
+    assert find_entity(rows.entities, "fffffff1")["entity_id"] == "fffffff1-a"
+    assert find_entity(rows.entities, "fffffff2")["entity_id"] == "fffffff2-a/b"
+
+
+def test_texts_of_the_newest_codex_are_those_of_its_items():
+    recorded = sa.read(ROOT / "tests" / "recorded" / "codex")
+    page = session_page(recorded, "session:01a20c9f-1879-78c0-af2a-683e0eb0db42", n_texts=6)
+    said = page.timeline.filter(lane="message").drop_nulls("detail")["detail"].to_list()
+    assert said == ["[[success]] please do it (begin)", "Hello, this is the answer."]
+    assert "No texts" not in page.summary["note_on_texts"]
 
 
 @pytest.mark.parametrize(

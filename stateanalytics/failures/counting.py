@@ -32,9 +32,10 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        ``failed`` in its order, with ``unit`` (the work, as text: the session of a play;
-        null where the row only groups the work of others), ``run_s`` (seconds),
-        ``n_tokens`` and ``cost_usd`` of that work. Null: not reported, never free.
+        ``failed`` in its order, with ``unit`` (the work, as text: the session of a play; a
+        turn itself where its session did not fail; null where the row only groups the work of
+        others), ``run_s`` (seconds), ``n_tokens`` and ``cost_usd`` of that work. Null: not
+        reported, never free.
 
     Notes
     -----
@@ -55,7 +56,14 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
         .unique(subset="unit", keep="first", maintain_order=True)
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)
-    unit = pl.when(~is_container).then(pl.coalesce(session_key, row_key))
+    failed_sessions = failed.lazy().filter(pl.col("entity_type") == RUN).select(session_key)
+    # A turn that failed in a session that went on is not all of the session.
+    is_alone = (pl.col("entity_type") == "turn") & ~session_key.is_in(
+        failed_sessions.collect().to_series().implode()
+    )
+    unit = (
+        pl.when(is_alone).then(row_key).when(~is_container).then(pl.coalesce(session_key, row_key))
+    )
     return collected(
         failed.lazy()
         .drop(COSTS, strict=False)
@@ -91,8 +99,11 @@ def turn_times(entities: Rows) -> pl.LazyFrame:
 
 
 def during_turns(seconds: pl.Expr) -> pl.Expr:
-    """A time from start to end, without what lies between the turns of `turn_times`."""
-    return pl.when(seconds.is_not_null()).then(pl.min_horizontal(seconds, "turns_s"))
+    """A time from start to end, without what lies between the turns of `turn_times`.
+
+    Of a session that is open, the time of its turns so far.
+    """
+    return pl.min_horizontal(seconds, "turns_s")
 
 
 def sum_costs() -> dict[str, pl.Expr]:

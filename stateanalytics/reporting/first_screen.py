@@ -277,7 +277,8 @@ def _open_work_action(
         return
     waits, first = [item for item in every if item not in items], items[0]
     n, n_old = (open_work[of] - sum(item[of] for item in waits) for of in ("n_runs", "n_runs_old"))
-    what = say("action.open", entity=_whose(first))
+    asks = _hint(first).startswith("Answer")
+    what = say("action.answer" if asks else "action.open", entity=_whose(first))
     is_mixed = len({item["entity_type"] == RUN for item in items}) > 1
     what += say("action.more_work" if is_mixed else "action.open_more", n=n - 1) if n > 1 else ""
     left = say("action.open_old", n=n_old) if n_old and n > 1 else ""

@@ -343,7 +343,10 @@ def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
     return texts_in(facts, entity, frames.SESSIONS, _said)
 
 
-_ROLES = {"user_message": "user", "agent_message": "assistant"}
+_ROLES = {
+    **{"user_message": "user", "agent_message": "assistant"},
+    **{"UserMessage": "user", "AgentMessage": "assistant"},
+}
 
 
 def _said(record: Mapping[str, Any]) -> tuple[object, object]:
@@ -351,6 +354,9 @@ def _said(record: Mapping[str, Any]) -> tuple[object, object]:
     payload = record.get("payload")
     if not isinstance(payload, dict):
         return None, None
+    item = payload.get("item")
+    if payload.get("type") == "item_completed" and isinstance(item, dict):
+        return _ROLES.get(str(item.get("type"))), text_of(item.get("content"))
     if record.get("type") == "event_msg":
         return _ROLES.get(str(payload.get("type"))), as_text(payload.get("message"))
     text = text_of(payload.get("content")) if payload.get("type") == "message" else None

@@ -18,7 +18,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, word
 from stateanalytics.core.facts import Facts, Past
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import left_joined, total
 from stateanalytics.errors import SourceError
 from stateanalytics.io.cells import Cell, cells_from_csv
 from stateanalytics.io.findings import all_findings, noted, noted_entities, noted_rows, texts_of
@@ -578,8 +578,14 @@ def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
     any moment are kept: nothing shows that they were written later. A part without one is as
     old as its message.
     """
-    later = gathered.messages.filter(_is_later(pl.col("created_ms"), at_ms))
-    parts = gathered.parts.join(later, on=["source", "message_id"], how="anti")
+    # A fork copies older messages into a session that did not exist yet.
+    unborn = gathered.session_rows.filter(_is_later(pl.col("created_ms"), at_ms))
+    messages, parts = (
+        rows.join(unborn, on=SESSION_KEY, how="anti", maintain_order="left")
+        for rows in (gathered.messages, gathered.parts)
+    )
+    later = messages.filter(_is_later(pl.col("created_ms"), at_ms))
+    parts = parts.join(later, on=["source", "message_id"], how="anti", maintain_order="left")
     # Only the last status is stored; the moments show the earlier ones.
     status = (
         pl.when(pl.col("status").is_null())
@@ -593,7 +599,7 @@ def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
     return replace(
         gathered,
         log=Log(_events_up_to(gathered.log.events, at_ms), gathered.log.payloads),
-        messages=_up_to(gathered.messages, "messages", at_ms),
+        messages=_up_to(messages, "messages", at_ms),
         projections=_up_to(gathered.projections, "messages", at_ms),
         parts=_up_to(parts.with_columns(status=status), "parts", at_ms),
         session_rows=_up_to(gathered.session_rows, "session_rows", at_ms),
@@ -707,8 +713,11 @@ def turns(facts: Facts) -> pl.DataFrame:
     """The executions of opencode, in the shape of `schema.TURNS`."""
     # An execution without any step was asked nothing: it has no answer that could be empty.
     is_over = (pl.col("outcome") == "succeeded") & (pl.col("n_steps") > 0)
+    key = [*SESSION_KEY, "exec_no"]
+    waited = facts.detail(frames.STEPS).group_by(key).agg(retry_s=total("retry_wait_s"))
+    executions = facts.detail(frames.EXECUTIONS)
     return schema.TURNS.conform(
-        facts.detail(frames.EXECUTIONS).with_columns(
+        executions.join(waited, on=key, how="left", maintain_order="left").with_columns(
             system=pl.lit(NAME),
             entity_type=pl.lit("execution"),
             thread_id="session_id",
