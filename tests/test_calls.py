@@ -578,7 +578,7 @@ def test_what_is_later_does_not_depend_on_the_names_of_branches(names):
 
 
 def test_retries_of_opencode_take_the_time_that_they_waited():
-    [sign] = signs(sa.read(SHIPPED / "opencode")).filter(sign="provider_retries").to_dicts()
+    [sign] = signs(sa.read(SHIPPED["opencode"])).filter(sign="provider_retries").to_dicts()
     assert (sign["n_calls"], sign["lost_s"]) == (4, 29.986)
 
 

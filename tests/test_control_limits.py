@@ -292,7 +292,7 @@ def test_what_doubled_and_stays_is_worse_in_each_week_by_verdict_tile_row_and_al
     whole = report(many_weeks(weeks[:10]), window="2026-W11", compare="previous").summary
     assert whole["verdict"].startswith("Worse than before: ")
     assert re.search(
-        r"Why: since .*, the share of runs that did not complete rose by \d+ points against "
+        r"Why: since .*, the share of incomplete runs rose by \d+ points against "
         "all runs before: ",
         whole["story"]["explained"],
     )
