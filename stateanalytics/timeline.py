@@ -408,7 +408,6 @@ def _with_texts(
             )
             .drop("speaker")
         )
-        shown = events.with_columns(text=pl.lit(None, pl.String))
         known = said[0].lazy().join(events, on=["at", "role"], how="semi", maintain_order="left")
         last = known if n_texts is None else known.tail(n_texts)
         shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")

@@ -231,8 +231,7 @@ def _weights_of_times(rows: list[dict[str, Any]], _: list[chart.Point]) -> list[
 def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tuple[Any, ...]]:
     """Row number, limits and level of each week that has enough weeks before it."""
     worse, in_order = WORSE.get(series["measure"][0], 1), series.sort("week")
-    # Weeks that vary beyond chance are called changed about twice as often as others.
-    n_tests = 2 * n_series
+    n_tests = chart.CHANGES_PER_ALARM * n_series
     for n in range(FEWEST_WEEKS, series.height + 1):
         # What later weeks show about chance was not known at the end of this one.
         rows, points, scale = points_of(in_order.head(n))

@@ -56,11 +56,9 @@ def add_costs(failed: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
         .unique(subset="unit", keep="first", maintain_order=True)
     )
     is_container = pl.col("entity_type").is_in(CONTAINERS)
-    failed_sessions = failed.lazy().filter(pl.col("entity_type") == RUN).select(session_key)
     # A turn that failed in a session that went on is not all of the session.
-    is_alone = (pl.col("entity_type") == "turn") & ~session_key.is_in(
-        failed_sessions.collect().to_series().implode()
-    )
+    has_session = (pl.col("entity_type") == RUN).any().over(SESSION_KEY)
+    is_alone = (pl.col("entity_type") == "turn") & ~has_session
     unit = (
         pl.when(is_alone).then(row_key).when(~is_container).then(pl.coalesce(session_key, row_key))
     )

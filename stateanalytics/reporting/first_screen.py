@@ -30,7 +30,6 @@ from stateanalytics.weekly_limits import FEWEST_WEEKS, WORSE
 
 N_NAMED, DAYS_A_WEEK = 2, 7
 _LONGEST_NAME = 60
-_KEY = ("source", "entity_type", "entity_id")
 _LIVES = (("new", "news.new"), ("growing", "news.growing"), ("back", "news.back"))
 
 
@@ -241,7 +240,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
     yield from stuck
     # One session may be both: what it loops on says more.
     examples = [one for act in stuck if act["rank"] == _STUCK for one in act["examples"]]
-    done = {tuple(one[name] for name in _KEY) for one in examples}
+    done = {tuple(one[name] for name in _EXAMPLE) for one in examples}
     yield from _open_work_action(summary.get("attention", {}).get("open", {}), done, place, window)
     failures = summary.get("failures", {})
     todo = {code["code"]: code["what_to_do"] for code in failures.get("codes", ())}
@@ -271,7 +270,7 @@ def _open_work_action(
         item
         for item in every
         if not _hint(item).startswith("Nothing")
-        and (item["n_alike"] > 1 or tuple(item[name] for name in _KEY) not in done)
+        and (item["n_alike"] > 1 or tuple(item[name] for name in _EXAMPLE) not in done)
     ]
     if not items:
         return

@@ -100,6 +100,8 @@ PERSISTENCE = 0.8
 """Autocorrelation, from week to week, of what weeks vary beyond chance."""
 WORSE_SHARE = 0.9
 """The share of false alarms that may be about the worse: nobody waits for good news."""
+CHANGES_PER_ALARM = 2
+"""How often those that vary beyond chance are called changed, in levels of the test."""
 _FEWEST_BEFORE = 4
 
 

@@ -13,7 +13,12 @@ from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import is_counted
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.stats.process_control import newest_change, share_back, share_point
+from stateanalytics.stats.process_control import (
+    CHANGES_PER_ALARM,
+    newest_change,
+    share_back,
+    share_point,
+)
 
 # Longest window (days), the step that it is cut into, and the name of that step.
 STEPS = ((2.0, "1h", "hour"), (35.0, "1d", "day"), (400.0, "1w", "week"))
@@ -132,8 +137,8 @@ def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     ended = steps[["from_at", "n_failed", "n"]].rows()
     ended.sort(key=lambda row: (row[0] == worst["from_at"], row[0]))
     points = [share_point(n_failed, n) for _, n_failed, n in ended if n > 0]
-    # Half of 5 %: days that vary beyond chance stand out about twice as often as others.
-    found = newest_change(points, alpha=0.025 / max(len(points), 1), most_new=1)
+    n_tests = CHANGES_PER_ALARM * max(len(points), 1)
+    found = newest_change(points, alpha=0.05 / n_tests, most_new=1)
     if found is None:
         return ""
     high = share_back(found.high, worst["n"])
