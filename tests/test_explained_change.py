@@ -105,7 +105,7 @@ def test_what_is_shown_adds_up_after_rounding():
     parts = [{"part": str(i), "title": "x", "value": None, "change": 0.014} for i in range(3)]
     since = read_window(NOW, as_of=AS_OF).since
     words = _explained([*parts, {**parts[0], "part": REST, "change": 0.006}], since, "all before")
-    assert "that did not complete rose by 5 points against all before: " in words
+    assert "the share of incomplete runs rose by 5 points against all before: " in words
     assert words.endswith("“x” +1, “x” +1, “x” +1 and others +2.")
 
 
