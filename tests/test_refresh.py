@@ -29,6 +29,7 @@ from stateanalytics.io.sqlite import open_store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.snapshot import read_for_once
 from stateanalytics.systems import reading
+from stateanalytics.systems.lionagi import events as lionagi_events
 from stateanalytics.systems.lionagi import reading as lionagi
 from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples, some_of
@@ -101,6 +102,11 @@ WRITES = {
     "WHERE length(content) > 50000",
     "list": "UPDATE progressions SET collection = '[\"m1\", \"n{n}\", \"m2\", \"n2\"]' "
     "WHERE id IN ('list-a', 'list-b') OR {n} % 2",
+    "escape": "UPDATE progressions SET collection = '[\"m\\u0031\", \"n{n}\", \"m1\"]' "
+    "WHERE id = 'list-a'",
+    "both": "UPDATE progressions SET collection = '[\"m2\", \"m1\", \"m1\"]'",
+    "early": "UPDATE messages SET created_at = {at} - 900 WHERE rowid = (SELECT max(rowid) "
+    "FROM messages)",
     "own": "UPDATE branches SET session_id = CASE session_id WHEN 'a' THEN 'b' ELSE 'a' END",
     "many": "INSERT INTO messages (id, created_at, content, role) WITH RECURSIVE c(i) AS (VALUES "
     "(1) UNION ALL SELECT i + 1 FROM c WHERE i < 300) SELECT 'w{n}-' || i, {at} + i, "
@@ -239,6 +245,32 @@ def test_of_a_table_that_grew_only_the_new_rows_are_read(tmp_path, monkeypatch):
     after = before.refresh(progress=False)
     assert asked == {"messages": {1, 2, 3}}, "the rows of the one page that changed"
     assert after.events.height == before.events.height + 1
+
+
+def test_events_of_messages_that_did_not_change_are_not_derived_again(tmp_path, monkeypatch):
+    path = first(tmp_path / "state.db")
+    many = {"created_at": NOW_S - 500, "content": "x" * 3000, "role": "user"}
+    with closing(sqlite3.connect(path)) as writer:
+        for n in range(50):
+            row = {"id": f"old{n}", **many}
+            writer.execute("INSERT INTO messages (id, created_at, content, role) "
+                           "VALUES (:id, :created_at, :content, :role)", row)  # fmt: skip
+        writer.commit()
+    before = read(path)
+    wrote(path, *(WRITES[name].format(n=2, at=NOW_S) for name in ("append", "list")))
+    derived = []
+
+    def message_events(raw):
+        derived.append(raw["messages"].height)
+        return whole(raw)
+
+    whole = lionagi_events.message_events
+    monkeypatch.setattr(lionagi_events, "message_events", message_events)
+    after = before.refresh(progress=False)
+    assert len(derived) == 1
+    assert derived[0] < 20
+    monkeypatch.undo()
+    assert_same(after, read(path))
 
 
 @pytest.mark.slow

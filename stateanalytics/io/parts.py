@@ -392,7 +392,7 @@ def refresh_table(
     ReadTable
         As of a fresh read.
     """
-    changed = _changed(store, table, before)
+    changed = changed_rows(store, table, before)
     if before is not None and changed is not None:
         if not changed.before and not changed.now:
             return replace(before, copy=store.copy)
@@ -403,7 +403,7 @@ def refresh_table(
     return _read_numbered(store, table, columns, system)
 
 
-def _changed(store: Store, table: str, before: ReadTable | None) -> Rows | None:
+def changed_rows(store: Store, table: str, before: ReadTable | None) -> Rows | None:
     """The rows that may differ, if these are known and few, and the others had no findings."""
     if before is None or store.since is None or store.since.copy != before.copy:
         return None

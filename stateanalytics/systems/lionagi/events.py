@@ -11,6 +11,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.io.cells import INTEGER, JSON, ROWID, TEXT, Cell, Kind
+from stateanalytics.io.parts import ReadTable, changed_rows
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems import tool_calls
@@ -29,6 +30,8 @@ _ALIVE = (
 _NOISE = ("HookSignal", "DispatchSignal")
 _QUOTED_ID = r'"[^"\\]*"'
 _UNQUOTED = pl.element().str.strip_chars('"')
+# A list without a backslash is split in a third of the time.
+_LISTED = pl.col("collection").str.split('"').list.gather_every(2, 1)
 
 
 def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.DataFrame:
@@ -48,8 +51,7 @@ def listed_messages(owners: pl.DataFrame, progressions: pl.DataFrame) -> pl.Data
     """
     named = progressions.rename({"id": "progression_id"})
     lists = owners.join(named, on="progression_id", maintain_order="left_right")
-    # A list without a backslash is split in a third of the time.
-    ids = pl.col("collection").str.split('"').list.gather_every(2, 1)
+    ids = _LISTED
     if lists["collection"].str.contains("\\", literal=True).any():
         ids = pl.col("collection").str.extract_all(_QUOTED_ID).list.eval(_UNQUOTED)
     pairs = lists.select(ids.alias("message_id"), "session_id").explode(
@@ -178,12 +180,78 @@ def team_events(raw: Raw) -> pl.DataFrame:
     )
 
 
-def all_events(raw: Raw) -> pl.DataFrame:
-    """Events of all kinds, sorted by ``at``, then ``seq``."""
-    kinds = (message_events, signal_events, admin_events, attention_events, team_events)
-    frames = [frame for kind in kinds if (frame := kind(raw)).height]
+def all_events(raw: Raw, messages: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Events of all kinds, sorted by ``at``, then ``seq``; those of messages may be known."""
+    known = message_events(raw) if messages is None else messages
+    kinds = (signal_events, admin_events, attention_events, team_events)
+    frames = [frame for frame in (known, *(kind(raw) for kind in kinds)) if frame.height]
     pooled = pl.concat(frames) if frames else _shaped(schema.EVENTS.empty())
     return pooled.sort("at", "seq", nulls_last=True, maintain_order=True)
+
+
+def refreshed_events(
+    store: Store,
+    raw: Raw,
+    before: Mapping[str, ReadTable] | None,
+    now: Mapping[str, ReadTable],
+) -> pl.DataFrame:
+    """`all_events`; those of messages and lists that did not change are as they were.
+
+    Parameters
+    ----------
+    store : Store
+    raw : mapping of str to polars.DataFrame
+        Its tables.
+    before, now : mapping of str to ReadTable
+        Its tables as read earlier, with the events of then as ``events``, and as read now.
+    """
+    ids = None if before is None else _changed_messages(store, raw, before, now)
+    if before is None or ids is None:
+        return all_events(raw)
+    old = before["messages"].rows
+    stale = old.filter(pl.col("id").is_in(ids.implode()))["rowid"]
+    is_kept = (pl.col("kind") == "message") & ~pl.col("seq").is_in(stale.implode())
+    # A list that has an id within another one gives a pair that is not used.
+    is_listing = pl.col("collection").str.contains_any(ids.implode())
+    changed = {
+        "messages": raw["messages"].filter(pl.col("id").is_in(ids.implode())),
+        "progressions": raw["progressions"].filter(is_listing),
+    }
+    again = message_events({**raw, **changed})
+    return all_events(raw, pl.concat([before["events"].rows.filter(is_kept), again]))
+
+
+_LISTING = {"sessions": ("id", "progression_id"), "branches": ("session_id", "progression_id")}
+_MOST_CHANGED = 5000
+
+
+def _changed_messages(
+    store: Store, raw: Raw, before: Mapping[str, ReadTable], now: Mapping[str, ReadTable]
+) -> pl.Series | None:
+    """Ids of messages that changed, or are in a list that did; None where any may have."""
+    changed = {
+        table: changed_rows(store, table, before.get(table))
+        for table in ("messages", "progressions")
+    }
+    is_elsewhere = any(
+        not before[table].rows.select(columns).equals(raw[table].select(columns))
+        for table, columns in _LISTING.items()
+    )
+    if is_elsewhere or raw["progressions"]["collection"].str.contains("\\", literal=True).any():
+        return None
+    ids = []
+    for table, rows in changed.items():
+        if rows is None:
+            return None
+        for read, numbers in ((before[table], rows.before), (now[table], rows.now)):
+            if read.numbers is None:
+                return None
+            some = read.rows.filter(read.numbers.is_in(list(numbers)))
+            if table == "progressions":
+                some = some.select(id=_LISTED).explode("id", empty_as_null=False, keep_nulls=False)
+            ids.append(some["id"])
+    found = pl.concat(ids).unique()
+    return None if found.null_count() or len(found) > _MOST_CHANGED else found
 
 
 def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:

@@ -34,12 +34,12 @@ from stateanalytics.systems.history import (
 )
 from stateanalytics.systems.lionagi import directories, findings, frames, schedules, sessions
 from stateanalytics.systems.lionagi.events import (
-    all_events,
     decisions,
     dispositions,
     read_calls,
     read_instructions,
     read_turns,
+    refreshed_events,
 )
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, generation, read_raw
 from stateanalytics.systems.lionagi.schedules import of_schedules, with_runs
@@ -90,7 +90,8 @@ def read(
     shows = directories.find_shows(raw, store.path)
     disk = directories.read_shows(shows, raw)
     history = transitions(raw)
-    events = all_events(raw)
+    events = refreshed_events(store, raw, before, kept)
+    kept = {**kept, "events": ReadTable(store.copy, events, cell_findings)}
     schedule_details = schedules.schedule_details(raw)
     list_findings, json_findings = (
         check(raw, label) for check in (findings.list_findings, findings.json_findings)
