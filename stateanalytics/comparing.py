@@ -80,6 +80,8 @@ class Measure(NamedTuple):
         share, sum, incidents or median.
     worse : str
         more, less, or empty: neither.
+    per : str
+        What two windows have to have as many of: day, run (that ended), or empty.
     sql : str
         The aggregate that its query selects.
     meaning : str
@@ -90,6 +92,7 @@ class Measure(NamedTuple):
     rows: Annotated[str, ("runs", "ended", "failed", "attempts", "calls")]
     kind: Annotated[str, ("share", "sum", "incidents", "median")]
     worse: Annotated[str, ("more", "less", "")]
+    per: Annotated[str, ("day", "run", "")]
     sql: str
     meaning: str
 
@@ -223,8 +226,8 @@ def compare(
     -----
     Shares have Wilson's interval at the effective sample size of independent units, sums Fay
     and Feuer's over the sums of units, medians Brookmeyer and Crowley's. A difference has the
-    two intervals squared and added, as in Newcombe's method. Sums of windows of different
-    length, or that the data cover only in part, are compared for as many days. The verdict
+    two intervals squared and added, as in Newcombe's method. Failures, incidents and lost cost
+    are compared for as many ended runs, other sums for as many days of data. The verdict
     holds at a false discovery rate of 5 % over the table; with too few it is
     *not_enough_data*, and a value that no system records is null.
 
@@ -265,9 +268,9 @@ def compare(
     values = pl.concat([rows.select(groups), then.select(groups)]).unique(maintain_order=True)
     # Of a step that the window cuts, only the days within it are counted.
     seen = Window(max(now.since, whole.since), min(now.until, whole.until), "") if now else whole
-    cells = ask.cells(rows, values, steps, now or whole).pipe(_with_days, seen)
+    cells = ask.side(rows, values, steps, now, whole).pipe(_with_days, seen)
     if past is not None:
-        before = ask.cells(then, values, None, past).pipe(_with_days, whole)
+        before = ask.side(then, values, None, past, whole).pipe(_with_days, whole)
         before = before.select(*groups, pl.col(_SIDE).name.suffix("_before"))
         both = (
             cells.join(before, on=groups, how="left", nulls_equal=True, maintain_order="left")
@@ -310,16 +313,14 @@ def _judged_by(
     n = 1 + min(MOST_WEEKS - 1, max(0, (now.since - whole.since) // (now.until - now.since)))
     if n < FEWEST_WEEKS:
         return f"{alone}: there are fewer than {FEWEST_WEEKS} windows of this length."
-    return (
-        f"{alone}; a page judges by all {n} of this length, weeks as snap.control_limits({n}) does."
-    )
+    return f"{alone}; a report judges by all earlier windows of this length."
 
 
 _VALUES = {
     **dict.fromkeys(("value", "low", "high"), pl.Float64),
     **dict.fromkeys(("n", "n_of", "n_units"), pl.Int64),
 }
-_SIDE = (*_VALUES, "days", "is_covered")
+_SIDE = (*_VALUES, "n_runs", "days", "is_covered")
 _Cell = tuple[float | None, float | None, float | None, int, int, int]
 
 
@@ -389,6 +390,22 @@ class _Asked(NamedTuple):
                 rows = with_group(rows, group, getattr(self.snap, "own_tables", {}), _HOW)
         return rows.with_columns(own() for own in (_OF_ROW.get(name),) if own)
 
+    def side(
+        self,
+        rows: pl.DataFrame,
+        values: pl.DataFrame,
+        steps: pl.DataFrame | None,
+        window: Window | None,
+        whole: Window,
+    ) -> pl.DataFrame:
+        """The `cells` of a window, each with the runs that a number per run is of."""
+        found = self.cells(rows, values, steps, window or whole)
+        if self.measure.per != "run":
+            return found.with_columns(n_runs="n_of")
+        ended = self._replace(measure=MEASURES["failures"])
+        runs = ended.cells(ended.rows(window), values, steps, window or whole)
+        return found.with_columns(n_runs=runs["n_of"])
+
     def cells(
         self, rows: pl.DataFrame, values: pl.DataFrame, steps: pl.DataFrame | None, span: Window
     ) -> pl.DataFrame:
@@ -444,7 +461,10 @@ class _Asked(NamedTuple):
             return (None if is_unknown else 0.0), None, None, 0, rows.height, 0
         units = known["unit"] if are_calls else sampling_units(known)[0]
         sums = known.group_by(units.alias("unit")).agg(pl.col("weight").sort().sum())["weight"]
-        total, heaviest = float(known["weight"].sort().sum()), sums.max() or 1.0
+        total = float(known["weight"].sort().sum())
+        # Where nothing was lost, the most that one more run could add is what one costs.
+        costs = known.get_column("total_usd", default=pl.Series([1.0]))
+        heaviest = sums.max() or costs.max() or 1.0
         low, high = weighted_count(total, float((sums.sort() ** 2).sum()), float(heaviest))  # type: ignore[arg-type]
         n = round(total) if is_count else known.height
         return round(total, 6), low, high, n, rows.height, sums.len()
@@ -569,11 +589,11 @@ def _with_days(cells: pl.DataFrame, whole: Window) -> pl.DataFrame:
 
 def _compared(cells: pl.DataFrame, measure: Measure) -> pl.DataFrame:
     """Differences of the two sides of each row, and what they prove."""
-    is_sum = measure.kind in ("sum", "incidents")
-    days = pl.col("days") / pl.when(pl.col("days_before") > 0).then("days_before")
     names = ("value", "low", "high")
     value, low, high = map(pl.col, names)
-    factor = days if is_sum else pl.lit(1.0)
+    per, factor = {"day": "days", "run": "n_runs"}.get(measure.per), pl.lit(1.0)
+    if per:
+        factor = pl.col(per) / pl.col(f"{per}_before").replace(0, None)
     was, was_low, was_high = (pl.col(f"{name}_before") * factor for name in names)
     change = value - was
     below = ((value - low) ** 2 + (was_high - was) ** 2).sqrt()
@@ -582,8 +602,9 @@ def _compared(cells: pl.DataFrame, measure: Measure) -> pl.DataFrame:
     z = normal.inv_cdf(0.975)
     is_up = pl.col("difference") > 0
     half = pl.when(is_up).then(below).otherwise(above)
-    is_many = pl.min_horizontal("n_of", "n_of_before") >= LEAST
-    enough = pl.all_horizontal("is_covered", "is_covered_before") if is_sum else is_many
+    is_covered = pl.all_horizontal("is_covered", "is_covered_before")
+    is_many = pl.min_horizontal("n_runs", "n_runs_before") >= LEAST
+    enough = is_covered if measure.per == "day" else is_many
     p_value = (z * pl.col("difference").abs() / half).map_elements(
         lambda at: 2 * normal.cdf(-at), return_dtype=pl.Float64
     )

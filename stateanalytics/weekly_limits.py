@@ -333,7 +333,8 @@ def times_of_started(
     polars.DataFrame
         What `control_limits` takes: by kind, and of all runs for the mix of the last window:
         durations are compared in multiples of what is usual for their kind. ``value_of_all``
-        is the same, in such multiples, where runs that did not complete never do.
+        is the same, in such multiples, where runs that did not complete never do. ``own_lower``
+    and ``own_upper``: the interval of the last window's median itself, whatever its mix.
     """
     last = windows[-1]
     starts = pl.LazyFrame(
@@ -370,11 +371,15 @@ def times_of_started(
     is_last = pl.col("week") == last.label
     of_all = times("never").lazy().select(*by, pl.col("value").alias(OF_ALL))
     relative = times("cut_off").lazy().join(of_all, on=by, nulls_equal=True)
-    now_s = median_times(followed.filter(is_last), ["week"])["value"].sum()
-    of_mix_s = now_s / pl.col("value").filter(is_last, pl.col("group_kind").is_null()).sum()
+    now = median_times(followed.filter(is_last), ["week"])
+    of_mix_s = (
+        now["value"].sum() / pl.col("value").filter(is_last, pl.col("group_kind").is_null()).sum()
+    )
     in_kind = usual.lazy().with_columns(pl.col("group_id").cast(TEXT), group_kind=pl.lit("kind"))
+    own = now.lazy().select("week", own_lower="lower", own_upper="upper")
     return (
-        relative.join(in_kind, on=by[1:], how="left", nulls_equal=True)
+        relative.join(own, on="week", how="left")
+        .join(in_kind, on=by[1:], how="left", nulls_equal=True)
         .with_columns(pl.col("usual_s").fill_null(of_mix_s))
         .with_columns(pl.col("value", "lower", "upper") * pl.col("usual_s"))
         .with_columns(measure=pl.lit(TIME_TO_COMPLETE), n_effective="n_units")

@@ -480,3 +480,11 @@ def test_what_the_units_that_count_most_leave_as_it_is_no_other_unit_changes():
             n_differ += ({*some} == {verdict}) != ({*all_} == {verdict})
     assert n_decided >= n_fleets / 4
     assert n_differ <= 0.05 * n_decided
+
+
+@pytest.mark.parametrize(("weight", "verdict"), [(1.9, "keep"), (2.2, "not_identified")])
+def test_today_is_kept_only_where_half_of_what_passes_it_is_seen(weight, verdict):
+    counts = counts_of([9, 1, 1], [1, 2, 9])
+    reach = Support(tuple(LIMITS), (80, 80, 9), (1.0, 1.0, weight), n_open=0.0)
+    choice = choose(counts, reach, price=1, hour=1, today_s=3.0)
+    assert (choice.best_s, choice.verdict) == (3.0, verdict)

@@ -126,6 +126,45 @@ def test_sums_of_windows_of_different_length_are_compared_for_as_many_days():
     assert row["difference"] == pytest.approx(0, abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("measure", "per_run"), [("failures", 1), ("incidents", 1), ("lost_usd", 2)]
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_failures_and_incidents_and_lost_cost_are_compared_for_as_many_ended_runs(
+    measure, per_run, times
+):
+    days = {"window": (ago(days=7), AS_OF), "against": "before"}
+
+    def week(name, n, since):
+        return [
+            ended(f"{name}{i}", "failed" if i % 4 else "completed", since + i * 1.6, cost_usd=2.0)
+            for i in range(n)
+        ]
+
+    rows = [*week("now", 20 * times, 1), *week("then", 20, 24 * 7 + 1)]
+    row = asked(measure, rows, **days).row(0, named=True)
+    assert (row["value"], row["value_before"]) == (15 * times * per_run, 15 * per_run)
+    assert row["difference"] == pytest.approx(0, abs=1e-9)
+    assert row["verdict"] == "no_difference"
+    none = asked(measure, rows[: 20 * times], **days)
+    assert none["verdict"].item() == "not_enough_data", "nothing ran the week before"
+
+
+@pytest.mark.parametrize("usd", [0.001, 1.0, 50.0])
+def test_what_a_loss_of_nothing_proves_does_not_depend_on_the_currency(usd):
+    days = {"window": (ago(days=7), AS_OF), "against": "before"}
+    rows = [ended(f"n{i}", "completed", 1 + i, cost_usd=usd) for i in range(30)]
+    rows += [
+        ended(f"t{i}", "failed" if i < 2 else "completed", 24 * 7 + 1 + i, cost_usd=usd)
+        for i in range(30)
+    ]
+    row, counted = (
+        asked(measure, rows, **days).row(0, named=True) for measure in ("lost_usd", "failures")
+    )
+    assert row["high"] / usd == pytest.approx(counted["high"])
+    assert row["q_value"] == pytest.approx(counted["q_value"])
+
+
 # --- time ---------------------------------------------------------------------------------
 
 
@@ -351,8 +390,8 @@ def test_one_incident_of_many_runs_is_one():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"window": "2026-W21", "against": "before"}, "these two windows alone; a page judges by "
-         "all 12 of this length, weeks as snap.control_limits(12) does."),
+        ({"window": "2026-W21", "against": "before"}, "these two windows alone; a report judges "
+         "by all earlier windows of this length."),
         ({"window": "2026-W12", "against": "2026-W11"}, "alone: there are fewer than 8 windows"),
         ({"every": "1mo", "against": "before"}, "Each step is judged by the one before it alone"),
         ({"window": "2026-W21"}, ""),

@@ -229,3 +229,16 @@ def test_the_order_of_runs_does_not_matter_and_without_any_there_is_nothing():
     assert times_of_started(runs.clear(), weeks_before(9), AS_OF).is_empty()
     alone = times_of_started(runs.head(1), weeks_before(9), AS_OF)
     assert alone["n_of"].to_list() in ([1, 1], [])
+
+
+def test_the_interval_of_a_week_counts_that_its_mix_varies():
+    weeks, rows = weeks_before(3), spells_of(fleet(Random(3), 3, per_week=60))
+    newest = times_of_started(rows, weeks, AS_OF).filter(
+        pl.col("week") == weeks[-1].label, pl.col("group_kind").is_null()
+    )
+    in_week = rows.filter(pl.col("started_at") >= weeks[-1].since)
+    own = median_times(to_completion(in_week, pl.lit(AS_OF)).with_columns(all=1), ["all"])
+    ends = newest.select("value", "own_lower", "own_upper").row(0)
+    assert ends == pytest.approx(own.select("value", "lower", "upper").row(0))
+    relative = newest.select(pl.col("upper") - pl.col("lower")).item()
+    assert ends[2] - ends[1] > relative, "multiples of what is usual for a kind vary less"

@@ -133,7 +133,7 @@ def time_figure(material: Material) -> Plain | None:
     if limits is None:
         return None
     now = series.row(-1, named=True)
-    ends = [now["lower"], now["upper"]]
+    ends = [now["own_lower"], now["own_upper"]]
     is_sure = None not in ends
     shown = [how_long(end, is_estimate=True) for end in (now["value"], *ends)]
     counted = say(timed(material.attempts), n=now["n"], n_of=now["n_of"])

@@ -177,7 +177,10 @@ class Compared(Columns):
     high_before = Real("upper end")
     n_before = Integer("how many had it there")
     n_of_before = Integer("of how many")
-    difference = Real("value less value_before; of a sum, for as many days of data as the window")
+    difference = Real(
+        "value less value_before; of failures, incidents and lost cost for as many ended runs as "
+        "in the window, of another sum for as many days of data"
+    )
     difference_low = Real("lower end of its 95 % interval")
     difference_high = Real("upper end")
     q_value = Real("false discovery rate at which it is significant; null: too few to tell")

@@ -635,7 +635,8 @@ def decided(losses: Losses, today_s: float | None, toward: Toward | None = None)
     if today is not None and from_today is not None and today in near_best:
         chosen = today
         largest_saving = max(*(high for _, _, high in from_today), losses.beyond(today))
-        if largest_saving <= max(MUCH * loss[today], MUCH_PER_HUNDRED * losses.price):
+        is_little = largest_saving <= max(MUCH * loss[today], MUCH_PER_HUNDRED * losses.price)
+        if is_little and _is_seen(losses.support, today):
             verdict = "keep"
     elif (
         chosen is not None
@@ -728,10 +729,13 @@ def totals(counts: pl.DataFrame, support: Support) -> pl.DataFrame:
 
 def seen(curve: pl.DataFrame, support: Support) -> pl.DataFrame:
     """The candidates up to beyond which fewer than half of the spells were stopped."""
-    beyond = [*support.weights[1:], *support.weights[-1:]]
-    rows = zip(curve.iter_rows(), beyond, strict=True)
-    kept = [row for row, weight in rows if weight < STOPPED]
+    kept = [row for place, row in enumerate(curve.iter_rows()) if _is_seen(support, place)]
     return pl.DataFrame(kept, curve.schema, orient="row")
+
+
+def _is_seen(support: Support, place: int) -> bool:
+    """Whether half of the spells beyond a candidate show how they ended; see `seen`."""
+    return support.weights[min(place + 1, len(support.weights) - 1)] < STOPPED
 
 
 def break_even(curve: pl.DataFrame, today_s: float | None) -> tuple[float, float] | None:
