@@ -12,6 +12,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.core.facts import changed_facts
+from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.run_costs import count_costs, estimated_usd, is_retry
 from stateanalytics.reporting.sections.costs import summarize_costs
@@ -344,6 +345,62 @@ def _answer(
         "timestamp": _AT.format(1 + ord(name) - ord("a")),
         "message": {**message, "stop_reason": "end_turn", "usage": usage},
     }
+
+
+def test_costs_are_those_of_the_day_on_which_they_were_spent(tmp_path: Path) -> None:
+    """A session of two nights: $0.003 and $0.015 before midnight in UTC, $0.001 after it."""
+    sonnet, haiku = "claude-sonnet-4-6", "claude-haiku-4-5"
+    none = {"written": 0, "for_an_hour": 0, "read": 0}
+    lines = [
+        {**_PROMPT, "timestamp": "2026-05-18T23:00:00.000Z"},
+        {**_answer("a", sonnet, 1_000, **none, output=0), "timestamp": "2026-05-18T23:10:00.000Z"},
+        {**_answer("b", sonnet, 0, **none, output=1_000), "timestamp": "2026-05-18T23:50:00.000Z"},
+        {**_answer("c", haiku, 1_000, **none, output=0), "timestamp": "2026-05-19T00:10:00.000Z"},
+    ]
+    path = tmp_path / "4f0c1c50-0000-4000-8000-000000000001.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    snap = sa.read(path, progress=False)
+    shown = ("day", "n_runs", "estimated_n", "total_usd")
+    days = sa.failures.costs(snap, by="day")
+    assert days.select(shown).rows() == [("2026-05-18", 0, 0, 0.018), ("2026-05-19", 1, 1, 0.001)]
+    assert days["total_per_completed_usd"].to_list() == [None, 0.001]
+    both = sa.failures.costs(snap, by=("day", "model")).select("model", *shown).rows()
+    assert both == [
+        (sonnet, "2026-05-18", 0, 0, 0.018),
+        (haiku, "2026-05-19", 1, 1, 0.001),
+        (sonnet, "2026-05-19", 1, 1, 0.0),
+    ]
+    here = sa.failures.costs(snap, by="day", tz="America/New_York").select(shown)
+    assert here.rows() == [("2026-05-18", 1, 1, 0.019)]
+
+
+@pytest.mark.parametrize(
+    ("own_usd", "model", "share"),
+    [
+        pytest.param([0.5, 1.5], "gpt-5", 0.25, id="as its parts report"),
+        pytest.param([None, 1.5], "gpt-5", 9 / 17, id="as estimated, where not all of them do"),
+        pytest.param([None, None], "unheard-of", 0.9, id="by tokens, without prices"),
+    ],
+)
+def test_a_reported_cost_is_shared_by_the_days_of_its_parts(
+    own_usd: list[float | None], model: str, share: float
+) -> None:
+    """A run of $4 read 7,200 tokens ($0.009), then wrote 800 ($0.008), nobody knows when."""
+    run = {"entity_id": "1", "raw_status": "failed", "cost_usd": 4.0, "model": model}
+    runs = rows_of(facts([{**run, "ended_at": AT}])).with_columns(day=pl.lit("19"))
+    tokens = pl.DataFrame({name: [0, 0] for name in COUNTS}).with_columns(
+        n_input_tokens=pl.Series([7_200, 0]), n_output_tokens=pl.Series([0, 800])
+    )
+    used = pl.concat([runs.select(*ENTITY_KEY, "model")] * 2).hstack(tokens)
+    used = used.with_columns(
+        day=pl.Series(["18", None]),
+        cost_usd=pl.Series(own_usd, dtype=pl.Float64),
+        is_cost_recorded=pl.lit(None, pl.Boolean),
+    )
+    columns = ("day", "n_runs", "reported_usd", "reported_lost_usd", "total_usd")
+    days = count_costs(runs, used, sa.failures.prices(), ("day",)).select(columns)
+    first, last = (pytest.approx(4 * part, abs=1e-6) for part in (share, 1 - share))
+    assert days.rows() == [("18", 0, first, first, first), ("19", 1, last, last, last)]
 
 
 def test_what_a_run_reported_stands_once_by_model() -> None:

@@ -80,8 +80,7 @@ def costs(
         From `read`.
     by : sequence of str
         Some of ``system``, ``model``, ``provider``, ``project``, ``agent``, ``kind``,
-        ``playbook``, and ``day``, ``week`` or ``month`` (of the end of a run; of as-of while
-        it is open); none: all runs together.
+        ``playbook``, and ``day``, ``week`` or ``month``; none: all runs together.
     window : str, pair of moments or Window, optional
         As in `read_window`; None: all time.
     tz : str, optional
@@ -116,6 +115,12 @@ def costs(
     model, else all of a run's by its last model. It needs a price for every model. By
     ``model`` a run counts for every model that it used; its reported cost, for the last.
 
+    By ``day``, ``week`` or ``month`` a run and its work count when it ended (at as-of while it
+    is open), but its cost when it was spent, so that all periods add up to the total: tokens
+    at their turn, step or answer, and a reported cost in the shares of what these report, else
+    of their estimates or, without prices, of their tokens. Costs of a session that records
+    none of these are those of its end. A period in which no run ended has costs and no runs.
+
     Where a system reports one cost for a session and its subagents, these add nothing to the
     total; answers of a process that was killed are in no report, and estimated.
 
@@ -137,17 +142,20 @@ def costs(
             shell="--by system,model",
         )
     chosen, zone = window_of(snap, window, tz), zone_of(tz)
-    placed_at = pl.col("placed_at").dt.convert_time_zone(str(zone))
-    rows = rows_of(snap, policy=policy).with_columns(
-        placed_at.dt.strftime(form).alias(name) for name, form in PERIODS.items() if name in groups
-    )
+    forms = {name: form for name, form in PERIODS.items() if name in groups}
+
+    def periods_of(moment: str) -> list[pl.Expr]:
+        local = pl.col(moment).dt.convert_time_zone(str(zone))
+        return [local.dt.strftime(form).alias(name) for name, form in forms.items()]
+
+    rows = rows_of(snap, policy=policy).with_columns(periods_of("placed_at"))
     for name in groups:
         rows = with_own_column(rows, name, getattr(snap, "own_tables", {}))
     here = rows
     if chosen is not None:
         here = within(rows, chosen, as_of=snap.as_of, sources=snap.sources)
     here, by = here.with_columns(_all=True), groups or ["_all"]
-    used, table = used_tokens(snap), _price_table(prices)
+    used, table = used_tokens(snap, periods_of("at")), _price_table(prices)
     runs = counted(here).filter(pl.col("entity_type") == "session")
     runs = collected(
         runs.lazy()
@@ -171,9 +179,10 @@ def costs(
     for measure in (measures, retries.select(*by, retries_usd="total_usd")):
         found = found.join(measure, on=by, how="left", nulls_equal=True, maintain_order="left")
     has_none = (pl.col("n_again") == 0) | (pl.col("n_runs") == 0)
+    no_retry = pl.when(has_none).then(0 * pl.col("total_usd"))
     return found.with_columns(
         n_first_pass=pl.when(pl.col("_n").is_not_null()).then("n_first_pass").otherwise(0),
-        retries_usd=pl.when(has_none).then(0 * pl.col("total_usd")).otherwise("retries_usd"),
+        retries_usd=pl.coalesce("retries_usd", no_retry),
     ).select(*names[:place], "n_first_pass", "run_s", "retries_usd", *names[place:])
 
 
@@ -249,15 +258,19 @@ def count_costs(
     by : sequence of str
     """
     runs = rows.lazy().filter(is_counted(), pl.col("entity_type") == "session")
+    periods = [name for name in by if name in PERIODS]
     costed = priced(runs, used, table, by_model="model" in by).with_columns(
+        is_end=pl.lit(value=True),
         is_good=pl.col("outcome").is_in(list(GOOD_ENDS)).fill_null(value=False),
         is_bad=is_failure().fill_null(value=False),
         is_merged=(pl.col("outcome") == "merged").fill_null(value=False),
     )
+    if periods:
+        costed = _when_spent(costed, used, table, by)
+    which = {"n_runs": "is_end", "n_completed": "is_good", "n_merged": "is_merged"}
     sums = {
-        "n_runs": pl.len().cast(pl.Int64),
-        "n_completed": pl.col("is_good").sum().cast(pl.Int64),
-        "n_merged": pl.col("is_merged").sum().cast(pl.Int64),
+        name: (pl.col("is_end") & pl.col(condition)).sum().cast(pl.Int64)
+        for name, condition in which.items()
     }
     usd_of = {"reported": "cost_usd", "estimated": "estimated_usd", "total": "total_usd"}
     for word, usd in usd_of.items():
@@ -265,9 +278,36 @@ def count_costs(
     if not by:
         return costed.select(**sums).pipe(collected)
     highest = pl.max_horizontal("reported_usd", "estimated_usd")
-    periods = [name for name in by if name in PERIODS]
     grouped = costed.group_by(by).agg(**sums)
     return grouped.sort(*periods, -highest, pl.struct(by), nulls_last=True).pipe(collected)
+
+
+def _when_spent(
+    costed: pl.LazyFrame, used: pl.DataFrame, table: pl.DataFrame, by: Sequence[str]
+) -> pl.LazyFrame:
+    """Runs with costs of 0 where they ended, and rows of their costs where these were spent."""
+    periods = [name for name in by if name in PERIODS]
+    key = [*ENTITY_KEY, *(["model"] if "model" in by else [])]
+    n_tokens = pl.sum_horizontal("n_input_tokens", "n_output_tokens").cast(pl.Float64)
+
+    def known_of_all(usd: str) -> pl.Expr:
+        is_known = pl.col(usd).is_not_null().all() & (pl.col(usd).sum() > 0)
+        return pl.when(is_known.over(key)).then(usd)
+
+    weight = pl.coalesce(known_of_all("cost_usd"), known_of_all("estimated_usd"), n_tokens)
+    shares = (
+        _with_estimates(used.lazy(), table)
+        .select(*key, *periods, share=weight / weight.sum().over(key))
+        .group_by(*key, *periods)
+        .agg(pl.col("share").sum())
+    )
+    usd = pl.col("cost_usd", "estimated_usd", "total_usd")
+    spent = costed.join(shares, on=key, how="left", nulls_equal=True, suffix="_spent").with_columns(
+        usd * pl.col("share").fill_null(1),
+        *(pl.coalesce(f"{name}_spent", name).alias(name) for name in periods),
+        is_end=pl.lit(value=False),
+    )
+    return pl.concat([costed.with_columns(usd * 0), spent], how="diagonal")
 
 
 def priced(
@@ -320,7 +360,7 @@ def priced(
 
 def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
     """The sums of one kind of cost over the runs that have it, whatever their order."""
-    is_known = usd.is_not_null()
+    is_known, is_end = usd.is_not_null(), pl.col("is_end")
 
     def total(condition: pl.Expr) -> pl.Expr:
         # Where no run is meant their sum is none; where all of them are unknown, it is, too.
@@ -330,12 +370,12 @@ def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
         )
 
     def per_run(condition: str) -> pl.Expr:
-        n_runs = (pl.col(condition) & is_known).sum()
+        n_runs = (pl.col(condition) & is_known & is_end).sum()
         return pl.when(n_runs > 0).then((usd.sort().sum() / n_runs).round(6))
 
     return {
         f"{word}_usd": total(is_known),
-        f"{word}_n": is_known.sum().cast(pl.Int64),
+        f"{word}_n": (is_known & is_end).sum().cast(pl.Int64),
         f"{word}_per_completed_usd": per_run("is_good"),
         f"{word}_per_merged_usd": per_run("is_merged"),
         f"{word}_lost_usd": total(pl.col("is_bad")),

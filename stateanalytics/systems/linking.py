@@ -10,6 +10,7 @@ session, unless that only mirrors the transcript.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -445,6 +446,7 @@ USED = schema.Frame(
         Column("n_cache_write_1h_tokens", INTEGER, "of those written: for an hour", "tokens"),
         Column("n_output_tokens", INTEGER, "tokens written, reasoning included", "tokens"),
         Column("is_cost_recorded", schema.YES_NO, "a recorded cost includes them; null: not known"),
+        Column("cost_usd", schema.REAL, "their recorded cost; null: not by itself", "USD"),
     ),
 )
 
@@ -469,19 +471,22 @@ def program_versions(facts: Facts) -> pl.DataFrame:
     return known.unique(["source", "entity_id"], keep="first").collect()
 
 
-def used_tokens(facts: Facts) -> pl.DataFrame:
+def used_tokens(facts: Facts, periods: Iterable[pl.Expr] = ()) -> pl.DataFrame:
     """Tokens by session and model, where a system records them by model.
 
     Parameters
     ----------
     facts : Facts
         With the detail frames.
+    periods : iterable of polars.Expr
+        Of ``at``, such as its day, by which the tokens are added up as well.
 
     Returns
     -------
     polars.DataFrame
-        By ``source``, ``system``, ``entity_type``, ``entity_id``, ``model`` and
-        ``is_cost_recorded``: `COUNTS` up to as-of. Without tokens there is no row.
+        By ``source``, ``system``, ``entity_type``, ``entity_id``, ``model``,
+        ``is_cost_recorded`` and the periods: `COUNTS` and ``cost_usd`` up to as-of. Without
+        tokens there is no row.
     """
     used = [
         USED.conform(
@@ -498,6 +503,6 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
         pl.concat([USED.empty(), *used])
         .lazy()
         .filter(is_past, pl.sum_horizontal(COUNTS) > 0)
-        .group_by(key, maintain_order=True)
-        .agg(total(*COUNTS))
+        .group_by(*key, *periods, maintain_order=True)
+        .agg(total(*COUNTS, "cost_usd"))
     )
