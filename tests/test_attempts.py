@@ -57,6 +57,15 @@ def test_the_work_as_a_whole_is_one_row_from_first_to_last():
     assert shown == [("resumed", 0, 6.0), ("plain", 0, 2.0)]
 
 
+def test_a_page_names_attempts_and_their_pauses_are_not_slow_work():
+    """Attempts of 1 and 2 hours with 3 between them, and a run of 2 hours: none of 6."""
+    session, changes = RESUMED
+    given = facts([session | {"session_id": "resumed"}, PLAIN[0]], transitions=changes)
+    found = sa.report(given, sections=["durations", "slow"]).summary
+    assert found["durations"]["finding"].startswith("3 attempts at 2 runs started in the window: ")
+    assert [row["lasted"] for row in found["slow"]["ended"]] == ["2 h", "2 h"]
+
+
 def test_an_attempt_that_is_still_going_is_cut_off():
     began = (5, "running", "system"), (4, "failed", "executor")
     found = spells_of(life("going", *began, (1, "running", "executor")))

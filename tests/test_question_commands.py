@@ -310,7 +310,7 @@ def test_durations_are_quantiles_with_words(run, rows_of, demo):
     expected = sa.survival.quantiles(curve, [0.25, 0.5, 0.75, 0.95])
     assert [row["in_words"] for row in found] == expected["in_words"].to_list()
     n_left_out = spells["left_out"].count()
-    assert f"{n_left_out} of 390 runs are excluded: see --show left-out" in err
+    assert f"{n_left_out} of 390 durations are excluded: see --show left-out" in err
 
 
 def test_durations_by_other_columns_and_shares(run, rows_of):

@@ -564,7 +564,7 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     n_excluded = runs["left_out"].count()
     if n_excluded and shown not in ("spells", "left-out", "implicit", "candidates"):
         is_or_are = "is" if n_excluded == 1 else "are"
-        note(f"{n_excluded} of {runs.height} runs {is_or_are} excluded: see --show left-out")
+        note(f"{n_excluded} of {runs.height} durations {is_or_are} excluded: see --show left-out")
     match shown:
         case "spells":
             return runs

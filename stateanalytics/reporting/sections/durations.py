@@ -49,6 +49,7 @@ def summarize_durations(material: Material) -> Plain:
         "finding": _finding(kept, material.policy.slow_after_s),
         "denominator": _denominator(kept),
         "n": kept.height,
+        "n_runs": kept.n_unique(ENTITY_KEY),
         "slow_after_s": material.policy.slow_after_s,
         "slow_after": how_long(material.policy.slow_after_s),
         "steps": plain_rows(steps),
@@ -87,11 +88,14 @@ def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
     n_ended = int(kept["ended"].sum())
     n_cut_off = kept.height - n_ended
     n_slow = int((kept["duration_s"] > slow_after_s).sum())
-    types = list(tally(kept, "entity_type"))
+    types, n_runs = list(tally(kept, "entity_type")), kept.n_unique(ENTITY_KEY)
+    runs = count(n_runs, "run" if len(types) != 1 or types == [RUN] else types[0])
+    if n_runs < kept.height:
+        runs = say("durations.attempts", n=kept.height, runs=runs)
     name = "durations.slow" if n_slow else "durations.none_slow"
     return say(
         "durations.finding",
-        runs=count(kept.height, "run" if len(types) != 1 or types == [RUN] else types[0]),
+        runs=runs,
         ended=say("durations.ended" if n_ended else "durations.none_ended", n=n_ended),
         cut_off=say("durations.cut_off", n=n_cut_off) if n_cut_off else "",
         slow=say(name, n=n_slow, limit=slow_after_s),

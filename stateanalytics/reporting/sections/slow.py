@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.words import how_long, say
+from stateanalytics.failures.counting import SESSION_KEY
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ended_well
@@ -21,10 +22,19 @@ def summarize_slow(material: Material) -> Plain:
     limit_s = material.policy.slow_after_s
     still_open = _longest_first(material.open_runs, "age_s")
     is_slow = pl.col("duration_s") > limit_s
-    ended = material.ended_runs.filter(
-        pl.col("duration_s") >= 0,
-        ~pl.col("is_end_approximate").fill_null(False),
-        ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False),
+    # A pause between attempts, or a wait for the next prompt, is not part of the work.
+    attempts = material.attempts.lazy().filter(pl.col("ending") != "running")
+    longest = attempts.group_by(SESSION_KEY).agg(
+        longest_s=pl.when(pl.len() > 1).then(pl.col("duration_s").max())
+    )
+    ended = (
+        material.ended_runs.filter(
+            pl.col("duration_s") >= 0,
+            ~pl.col("is_end_approximate").fill_null(False),
+            ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False),
+        )
+        .join(longest, on=SESSION_KEY, how="left")
+        .with_columns(duration_s=pl.min_horizontal("duration_s", "longest_s"))
     )
     counts = ended.select(n=pl.len(), n_slow=is_slow.sum(), n_good=(is_slow & ended_well()).sum())
     n_ended, n_slow, n_good = counts.collect().row(0)
