@@ -27,7 +27,7 @@ from stateanalytics.state.population import HEADLINE, count_headline, counted, r
 from stateanalytics.stats.intervals import poisson_columns, wilson_columns
 from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells, to_completion
-from stateanalytics.systems.history import begins_at, facts_at
+from stateanalytics.systems.history import begins_at, begins_of, facts_at
 
 WEEKS = Frame(
     "weeks",
@@ -104,7 +104,6 @@ class _Week(NamedTuple):
     """What is kept of one week: its rows under its name, and every message that ever failed."""
 
     name: str
-    observed_s: float
     runs: pl.DataFrame
     failed: pl.DataFrame
     spells: pl.DataFrame
@@ -117,11 +116,13 @@ class _Week(NamedTuple):
         rows = within(ever, window, as_of=past.as_of)
         started = to_completion(spells(past, window=window, rows=ever), pl.lit(known_at))
         week = pl.lit(window.label).alias("week")
+        span_s = observed_s(window, past.as_of, begins_of(past.entities)).alias("observed_s")
         return cls(
             window.label,
-            observed_s(window, past.as_of, begins_at(past.entities)),
             counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
-            failure_rows.priced(failure_rows.select_failures(rows), past).with_columns(week),
+            failure_rows.priced(failure_rows.select_failures(rows), past).with_columns(
+                week, span_s
+            ),
             started.select("kind", "duration_s", "ended", week, *_UNIT[:-1]),
             failure_rows.select_failures(ever)["reason_message"],
         )
@@ -206,9 +207,7 @@ def _failed(weeks: Sequence[_Week]) -> pl.DataFrame:
         .sort("failed_at", "source", "entity_type", "entity_id")
     )
     # Week by week, so that a count does not depend on how many weeks were asked for.
-    observed_s = {week.name: week.observed_s for week in weeks}
-    span_s = pl.col("week").replace_strict(observed_s, return_dtype=pl.Float64)
-    return add_incidents(rows, span_s=span_s, apart=pl.col("week"))
+    return add_incidents(rows, span_s=pl.col("observed_s"), apart=pl.col("week"))
 
 
 def _failures(rows: pl.DataFrame, top: int | None) -> Iterator[pl.DataFrame]:

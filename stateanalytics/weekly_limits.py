@@ -28,7 +28,7 @@ from stateanalytics.stats import process_control as chart
 from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.survival.run_spells import to_completion
-from stateanalytics.systems.history import begins_at
+from stateanalytics.systems.history import begins_of
 from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, median_times
 
 FEWEST_WEEKS = 8
@@ -463,7 +463,7 @@ def failure_alarm(
     known = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
     weeks = [week for week in before if known is not None and known <= week.since]
     failed = find_members(snap, policy=policy, rows=ever)
-    begins = begins_at(snap.entities)
+    begins = begins_of(snap.entities)
     windows = members_within_each(failed, (*weeks, now), snap.as_of, begins)
     numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
     incidents = numbers.filter(measure="incidents")

@@ -187,9 +187,9 @@ def test_windows_in_one_pass_have_the_incidents_of_each_alone(times, kinds, ends
         for pair in pairwise(ends)
     ]
     as_of = MONDAY + 20 * day
-    together = members_within_each(rows, windows, as_of, None)
+    together = members_within_each(rows, windows, as_of, {})
     for window in windows:
-        alone = members_within(rows, window, as_of, None)
+        alone = members_within(rows, window, as_of, {})
         seconds = (window.until - window.since).total_seconds()
         own = add_incidents(rows.filter(window.holds("failed_at")), span_s=seconds)
         same = [name for name in alone.columns if not name.startswith("by_")]
@@ -198,3 +198,17 @@ def test_windows_in_one_pass_have_the_incidents_of_each_alone(times, kinds, ends
         for name in LINKS:  # numbers of bursts differ, not who shares one
             first = pl.int_range(pl.len()).first().over(f"by_{name}")
             assert_frame_equal(together[window].select(first), alone.select(first))
+
+
+def test_a_store_has_the_same_incidents_whoever_else_is_in_the_report():
+    """Five failures in 20 minutes, all that a new store holds, and one of an older store."""
+    new = week([{**LIMIT, "at": 300.0 * i, "fault": "new"} for i in range(5)])
+    old = week([{**ODD[0], "at": WEEK_S, "fault": "old"}]).with_columns(source=pl.lit("old"))
+    month = Window(MONDAY - timedelta(28), MONDAY + timedelta(14), "weeks")
+    as_of = MONDAY + timedelta(minutes=20)
+    begins = {new["source"][0]: MONDAY, "old": month.since}
+    alone = members_within(new, month, as_of, begins)
+    together = members_within(pl.concat([new, old]), month, as_of, begins)
+    assert (n_incidents(alone), n_incidents(together, "new")) == (5, 5)
+    # Where the store was observed for weeks, five in 20 minutes are one.
+    assert n_incidents(members_within(new, month, as_of, {})) == 1

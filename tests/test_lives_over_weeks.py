@@ -192,7 +192,7 @@ def test_what_fails_more_often_has_more_of_the_false_alarms():
     """Of 10 and 30 incidents before the window, without the first: weights of 10 and of 30."""
     members, ended = judged(evenly(login=[3] * 10 + [9], disk=[1] * 10 + [4]))
     now = Window(AS_OF - WEEK, AS_OF, "")
-    found = growth(members, members_within(members, all_periods(now), AS_OF, None), ended, now,
+    found = growth(members, members_within(members, all_periods(now), AS_OF, {}), ended, now,
                    as_of=AS_OF, fdr=1.0)  # fmt: skip
     login, disk = found.sort("p_value").iter_rows(named=True)
     assert disk["cluster_id"] == cluster_id(None, MESSAGES["disk"])

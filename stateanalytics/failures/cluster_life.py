@@ -7,7 +7,7 @@ the cluster that has its id now or had it before, or that its template is mined 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -58,7 +58,7 @@ from stateanalytics.failures.weekly_change import (
     source_histories,
 )
 from stateanalytics.io.outputs import alone_in
-from stateanalytics.systems.history import begins_at
+from stateanalytics.systems.history import begins_of
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -182,7 +182,7 @@ def life(
         as_of=snap.as_of,
         entries=entries,
         fdr=fdr,
-        begins=begins_at(snap.entities),
+        begins=begins_of(snap.entities),
     )
     return counted.update(changed, on="fault_id")
 
@@ -195,15 +195,15 @@ def count_lives(
     as_of: datetime,
     entries: pl.DataFrame | None = None,
     fdr: float = 0.05,
-    begins: datetime | None = None,
+    begins: Mapping[str, datetime] | None = None,
 ) -> pl.DataFrame:
     """The `life` of `members` of all time; ``ended`` are all `placed_runs`.
 
-    ``begins`` is when the data begin; None: before the window.
+    ``begins`` is when the data of each source begin; None: before the window.
     """
     known = rows.filter(pl.col("failed_at") < instant(now.until))
     periods = (now, period_before(now), all_periods(now))
-    members = members_within_each(known, periods, as_of, begins)
+    members = members_within_each(known, periods, as_of, begins or {})
     here, before = (count_groups(members[period], ["cluster_id"]).lazy() for period in periods[:2])
     # Of a week that is not over, only what has passed was without a failure.
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)

@@ -31,7 +31,7 @@ from stateanalytics.failures.templates import mine_templates, template_ids, vers
 from stateanalytics.failures.traces import CUT
 from stateanalytics.state.definitions import cause_key, is_failure
 from stateanalytics.state.population import is_counted, rows_of, within
-from stateanalytics.systems.history import begins_at
+from stateanalytics.systems.history import begins_of
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -216,10 +216,11 @@ def incidents(
     return counted if nested else without_nested(counted)
 
 
-def _span_s(snap: Facts, window: object) -> float:
-    """Seconds of data in a window; without one, those since the data begin."""
-    begins = begins_at(snap.entities)
-    asked = window_of(snap, window) or Window(begins or snap.as_of, snap.as_of, "all time")
+def _span_s(snap: Facts, window: object) -> pl.Expr:
+    """Seconds of data in a window; without one, those since the data of a source begin."""
+    begins = begins_of(snap.entities)
+    first = min(begins.values(), default=snap.as_of)
+    asked = window_of(snap, window) or Window(first, snap.as_of, "all time")
     return observed_s(asked, snap.as_of, begins)
 
 

@@ -8,7 +8,7 @@ one cause group on one host, or of one task. An incident is a connected componen
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import polars as pl
@@ -66,9 +66,10 @@ def add_incidents(
 ) -> pl.DataFrame:
     """Add ``incident_id`` to `members`; null: the only cause of its request, and of no outage.
 
-    ``span_s`` is the length of the observed time: where one outage is all that failed in a
-    week, the failures alone would suggest that so many are usual. Rows of different values of
-    ``apart``, such as weeks, have nothing to do with each other.
+    ``span_s`` is the length of the observed time of each row's source: where one outage is all
+    that failed in a week, the failures alone would suggest that so many are usual. A group has
+    the longest of its sources, so that sources without its failures do not matter to it. Rows
+    of different values of ``apart``, such as weeks, have nothing to do with each other.
 
     Raises
     ------
@@ -106,17 +107,18 @@ def _n_units() -> pl.Expr:
 
 
 def members_within(
-    rows: pl.DataFrame, window: Window, as_of: datetime, begins: datetime | None
+    rows: pl.DataFrame, window: Window, as_of: datetime, begins: Mapping[str, datetime]
 ) -> pl.DataFrame:
     """The `members` of a window, of those of all time, with the incidents of the window alone.
 
-    The usual distance is the window's own, so that no history before it changes a count.
+    The usual distance is the window's own, so that no history before it changes a count;
+    ``begins`` is when the data of each source begin, which others do not change.
     """
     return members_within_each(rows, [window], as_of, begins)[window]
 
 
 def members_within_each(
-    rows: pl.DataFrame, windows: Sequence[Window], as_of: datetime, begins: datetime | None
+    rows: pl.DataFrame, windows: Sequence[Window], as_of: datetime, begins: Mapping[str, datetime]
 ) -> dict[Window, pl.DataFrame]:
     """The `members_within` of several windows, in one pass."""
     if not windows:
@@ -134,10 +136,13 @@ def members_within_each(
     return dict(zip(windows, parts_of(linked[names], "window", len(windows)), strict=True))
 
 
-def observed_s(window: Window, as_of: datetime, begins: datetime | None) -> float:
-    """The seconds of a window that were over at as-of, from where the data begin."""
-    since = window.since if begins is None else max(window.since, begins)
-    return max((min(window.until, as_of) - since).total_seconds(), 0.0)
+def observed_s(window: Window, as_of: datetime, begins: Mapping[str, datetime]) -> pl.Expr:
+    """The seconds of a window that were over at as-of, from where the data of a source begin."""
+    until = min(window.until, as_of)
+    since = {source: max(window.since, first) for source, first in begins.items()}
+    seconds = {source: max((until - at).total_seconds(), 0.0) for source, at in since.items()}
+    whole_s = max((until - window.since).total_seconds(), 0.0)
+    return pl.col("source").replace_strict(seconds, default=whole_s, return_dtype=pl.Float64)
 
 
 def count_incidents(rows: pl.DataFrame) -> pl.DataFrame:
@@ -207,14 +212,15 @@ def _with_links(
         ),
     }
     request_id = pl.concat_str("source", request, separator="|")
-    # The span of all failures, not of the group: a single burst has no usual distance.
+    # The span of a source, not of the group: a single burst has no usual distance.
     failed_at = pl.col("failed_at")
     failed_s = (failed_at.max() - failed_at.min()).dt.total_microseconds() / 1e6
     linked = (
         rows.lazy()
         .select(*_LINKED, span_s=span_s, apart=apart)
         .with_columns(
-            span_s=pl.max_horizontal("span_s", failed_s.over("apart")), by_invocation=request_id
+            span_s=pl.max_horizontal("span_s", failed_s.over("apart", "source")),
+            by_invocation=request_id,
         )
         .with_row_index("row")
     )
@@ -246,6 +252,8 @@ def _bursts(rows: pl.LazyFrame, gap_s: float) -> pl.LazyFrame:
     failures = rows.sort("group", "at_s", "row").unique(
         ["group", "request", "hour"], keep="first", maintain_order=True
     )
+    # A group of several sources was observed for as long as the first of them.
+    failures = failures.with_columns(pl.col("span_s").max().over("group"))
     n_busy = (pl.col("span_s").first() / 3600 * BUSY).cast(pl.Int64)
     busiest = pl.col("n").sort(descending=True).get(n_busy, null_on_oob=True)
     usual = (

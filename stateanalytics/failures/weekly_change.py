@@ -6,6 +6,7 @@ before, day by day.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from stateanalytics.failures.templates import merge_templates, mine_templates
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import rate_ratio
-from stateanalytics.systems.history import begins_at
+from stateanalytics.systems.history import begins_of
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
@@ -166,7 +167,7 @@ def change(
         within(ended, period, as_of=instant).height
         for ended, period, instant in zip(runs, periods, as_of, strict=True)
     )
-    begins = (begins_at(snap.entities), begins_at(base.entities))
+    begins = (begins_of(snap.entities), begins_of(base.entities))
     members, members_before = (
         members_within(found, period, instant, first)
         for found, period, instant, first in zip(failed, periods, as_of, begins, strict=True)
@@ -343,7 +344,7 @@ def _dispersions(
     periods: tuple[Window, Window],
     as_of: tuple[datetime, datetime],
     *,
-    begins: datetime | None,
+    begins: Mapping[str, datetime],
 ) -> pl.DataFrame:
     """The `dispersions` of clusters, now and in the periods before."""
     now, past = periods

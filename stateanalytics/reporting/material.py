@@ -48,7 +48,7 @@ from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
-from stateanalytics.systems.history import begins_at, rewound, without_settled_work
+from stateanalytics.systems.history import begins_of, rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
 from stateanalytics.weekly_limits import (
     FEWEST_WEEKS,
@@ -283,9 +283,14 @@ class Material:
         return used_tokens(self.facts)
 
     @cached_property
+    def begins_of(self) -> dict[str, datetime]:
+        """When the data of each source begin."""
+        return begins_of(self.facts.entities)
+
+    @property
     def begins(self) -> datetime | None:
         """When the data begin."""
-        return begins_at(self.facts.entities)
+        return min(self.begins_of.values(), default=None)
 
     @cached_property
     def as_of(self) -> str:
@@ -304,7 +309,7 @@ class Material:
             missing = [
                 each for name, each in zip(names, windows, strict=True) if name not in self._mined
             ]
-            mined = members_within_each(ever, missing, self.facts.as_of, self.begins)
+            mined = members_within_each(ever, missing, self.facts.as_of, self.begins_of)
             self._mined.update((f"{each.since} {each.until}", mined[each]) for each in missing)
         return [self._mined[name] for name in names]
 

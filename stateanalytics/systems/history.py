@@ -168,9 +168,14 @@ def created_or_started() -> pl.Expr:
 
 def begins_at(entities: pl.DataFrame) -> datetime | None:
     """When the data begin: the first moment at which an entity was created, started or ended."""
+    return min(begins_of(entities).values(), default=None)
+
+
+def begins_of(entities: pl.DataFrame) -> dict[str, datetime]:
+    """When the data of each source begin; a source without a moment is absent."""
     moments = pl.min_horizontal("created_at", "started_at", "ended_at")
-    first: datetime | None = entities.select(moments.min()).item()
-    return first
+    firsts = entities.group_by("source").agg(moments.min()).rows()
+    return {source: first for source, first in firsts if first is not None}
 
 
 def has_begun(at: datetime) -> pl.Expr:

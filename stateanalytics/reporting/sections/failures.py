@@ -197,7 +197,7 @@ def summarize_failures(material: Material) -> Plain:
         as_of=as_of,
         entries=material.ledger,
         fdr=rate_of_growing(material),
-        begins=material.begins,
+        begins=material.begins_of,
     )
     codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
     in_window = count_clusters(failed, window=window, as_of=as_of)
