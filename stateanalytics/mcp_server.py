@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ from stateanalytics.errors import (
     StateAnalyticsError,
     TruncatedWarning,
     check_one_of,
+    did_you_mean,
+    in_short,
     no_such,
 )
 from stateanalytics.failures.call_outcomes import OF
@@ -240,6 +242,7 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
     """
     try:
         from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
         from mcp_types import ToolAnnotations
     except ImportError as error:
         raise MissingComponentError(
@@ -247,13 +250,23 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
             "pip install 'stateanalytics[mcp]'",
         ) from error
     tools, lock = Tools(snap, policy or Policy.v1()), threading.Lock()
-    served = MCPServer(
+    named = tools.by_name(has_sql=has_sql)
+
+    class Server(MCPServer):
+        """It drops no argument that a tool does not know, which would be an answer to less."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            if name in named and (wrong := wrong_argument(named[name], arguments)):
+                raise ToolError(wrong)
+            return await super().call_tool(name, arguments, context)
+
+    served = Server(
         "stateanalytics",
         instructions=INSTRUCTIONS,
         version=version("stateanalytics"),
         log_level="WARNING",
     )
-    for tool in tools.by_name(has_sql=has_sql).values():
+    for tool in named.values():
         served.tool(
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
             structured_output=False,
@@ -281,6 +294,18 @@ def serve(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True)
     warnings.simplefilter("ignore", TruncatedWarning)
     warnings.simplefilter("ignore", MaskedWarning)
     server(snap, policy, has_sql=has_sql).run("stdio")
+
+
+def wrong_argument(tool: Callable[..., str], arguments: Iterable[str]) -> str | None:
+    """What is wrong with the names of the arguments of a call, in a sentence; None: nothing."""
+    known, given = inspect.signature(tool).parameters, set(arguments)
+    takes = f"it takes {', '.join(known)}"
+    if unknown := sorted(given - set(known)):
+        near = did_you_mean(unknown[0], known) or "."
+        return f"{tool.__name__} has no argument {in_short(unknown[0])}; {takes}{near}"
+    needed = [name for name, each in known.items() if each.default is each.empty]
+    missing = [name for name in needed if name not in given]
+    return f"{tool.__name__} needs the argument {missing[0]}; {takes}." if missing else None
 
 
 def _guarded(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., str]:

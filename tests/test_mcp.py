@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from stateanalytics.mcp_server import (
     _refusal,
     in_words,
     server,
+    wrong_argument,
 )
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT, component
@@ -195,6 +197,27 @@ def test_a_hint_is_one_that_an_agent_can_follow(tools, tool, arguments, hint):
     words = in_words(raised.value, tool)
     assert hint in words
     assert not [odd for odd in ("\n", "snap.", "--week") if odd in words]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        (
+            "failures",
+            {"weeks": "2026-W21"},
+            "failures has no argument 'weeks'; it takes limit, of, week; did you mean 'week'?",
+        ),
+        ("timeline", {"id": "a"}, "timeline has no argument 'id'; it takes entity_id."),
+        ("timeline", {}, "timeline needs the argument entity_id; it takes entity_id."),
+        ("timeline", {"entity_id": "a"}, None),
+    ],
+)
+def test_a_wrong_argument_is_named_with_those_there_are(tools, tool, arguments, said):
+    assert wrong_argument(tools.by_name()[tool], arguments) == said
+    if said:
+        component("mcp")
+        with pytest.raises(Exception, match=re.escape(said)):
+            asyncio.run(server(tools._snap).call_tool(tool, arguments))
 
 
 TOOLS = {
