@@ -510,6 +510,17 @@ def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot, demo: sa.Snapsh
     assert [row["system"] for row in told["models"]["rows"]] == ["lionagi"] * 4
 
 
+def test_costs_that_their_own_system_doubts_are_said(
+    demo: sa.Snapshot, snap: sa.Snapshot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All 45 of codex in the sample of lionagi; the costs of other sources have no such note."""
+    words = "of all that was read: costs of the provider codex, which lionagi itself hides as "
+    assert summarize_costs(material_of(demo))["doubts"] == f"in doubt, {words}unreliable (45)"
+    assert summarize_costs(material_of(snap))["doubts"] == ""
+    assert cli.run(["costs", str(ROOT / "data" / "samples" / "state.db")]) == 0
+    assert words in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
     snap: sa.Snapshot, own: Path, demo: sa.Snapshot

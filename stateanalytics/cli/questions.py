@@ -484,12 +484,14 @@ def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
 
 
 def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
-    from stateanalytics.failures import prices
+    from stateanalytics.failures.run_costs import doubts, prices
 
     frame = _called(question, snap, values)
     as_of = prices(values["prices"])["as_of"].dt.to_string().max()
     note("total_usd is the reported cost where there is one, otherwise the estimate")
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
+    if doubtful := doubts(snap.findings):
+        note(doubtful)
     first = frame.filter(pl.col("n_completed") > 0)["n_first_pass"]
     if first.len() and not first.count():
         has_prompts = (snap.events["role"] == "user").any()

@@ -18,6 +18,7 @@ Prices are dated and work offline; a file of yours overrides them::
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
 from importlib import resources
@@ -30,6 +31,7 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT
 from stateanalytics.core.windows import zone_of
+from stateanalytics.core.words import say
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures.counting import SESSION_KEY, during_turns, turn_times, worked_s
 from stateanalytics.failures.failure_rows import window_of
@@ -42,6 +44,8 @@ from stateanalytics.systems.linking import COUNTS, used_tokens
 _OF_RUN = [name for name in COUNTS if name != "n_cache_write_1h_tokens"]
 PERIODS = {"day": "%Y-%m-%d", "week": "%G-W%V", "month": "%Y-%m"}
 GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook", *PERIODS)
+
+_DOUBTFUL = ("cost.unreliable", "cost.approximate", "usage.incomplete", "usage.placeholder")
 
 _USD = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
 _MAY_LACK = ("cache_write_1h", "source")
@@ -184,6 +188,15 @@ def costs(
         n_first_pass=pl.when(pl.col("_n").is_not_null()).then("n_first_pass").otherwise(0),
         retries_usd=pl.coalesce("retries_usd", no_retry),
     ).select(*names[:place], "n_first_pass", "run_s", "retries_usd", *names[place:])
+
+
+def doubts(findings: pl.DataFrame) -> str:
+    """The findings on costs and tokens that are not right as recorded; empty: none."""
+    counts: Counter[str] = Counter()
+    for code, message, n in findings["code", "message", "n_rows"].rows():
+        counts[message] += n if code in _DOUBTFUL else 0
+    known = [f"{message} ({n:,})" for message, n in sorted((+counts).items())]
+    return say("costs.doubts", doubts="; ".join(known)) if known else ""
 
 
 def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame) -> pl.Series:

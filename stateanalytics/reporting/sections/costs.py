@@ -7,7 +7,7 @@ from datetime import date
 import polars as pl
 
 from stateanalytics.core.words import count, dollars, say
-from stateanalytics.failures.run_costs import count_costs
+from stateanalytics.failures.run_costs import count_costs, doubts
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 
 N_SHOWN = 8
@@ -29,6 +29,7 @@ def summarize_costs(material: Material) -> Plain:
     prices = say(name, day=prices_on, age=count(abs(age_days), "day"))
     return {
         "finding": _finding(total, prices),
+        "doubts": doubts(material.facts.findings),
         "n_reported": total["reported_n"],
         "n_estimated": total["estimated_n"],
         "prices_on": prices_on.isoformat(),
