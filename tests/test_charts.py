@@ -23,7 +23,7 @@ from stateanalytics.charts import (
 )
 from stateanalytics.charts.style import OF_GROUPS, ORDER
 from stateanalytics.charts.svg import inert
-from stateanalytics.errors import ArgumentError, ColumnTypeError
+from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.reporting.entities import COLOURS
 from tests.examples import a_few
 
@@ -74,6 +74,17 @@ def test_durations_have_a_row_for_each_ending_and_say_which_are_lower_bounds():
     assert "still running: 2 (lower bounds)" in shown
     assert {"1 s", "1 min", "1 h", "6 h"} <= set(shown)
     assert "12" in shown
+
+
+def test_durations_have_a_row_for_each_value_of_another_column():
+    """Of 16 runs of a kind, 3 are lower bounds; two others have no kind, and go on."""
+    runs = STEPS.with_columns(kind=pl.Series(["agent", "agent", "agent", None]))
+    chart = chart_durations(runs, by="kind")
+    shown = texts(drawn(chart))
+    assert {"agent: 16 (3 lower bounds)", "not recorded: 2 (lower bounds)"} <= set(shown)
+    assert chart.description.startswith("Durations of 18 runs by kind, ")
+    with pytest.raises(MissingColumnsError, match="chart_durations needs columns"):
+        chart_durations(STEPS, by="kind")
 
 
 def test_severity_names_every_column_and_number():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
@@ -50,6 +51,7 @@ _OF_STEP = style.Source(
 def chart_durations(
     steps: pl.DataFrame,
     *,
+    by: str = "ending",
     slow_after_s: float = SLOW_S,
     limits: Mapping[str, float] | None = None,
     palette: style.Palette = style.LIGHT,
@@ -60,8 +62,10 @@ def chart_durations(
     Parameters
     ----------
     steps : polars.DataFrame
-        From `survival.spells`, or counted: ``ending``, ``low_s``, ``high_s``, ``n``,
-        ``n_cut_off``.
+        From `survival.spells`, or counted: ``ending`` (or ``by``), ``low_s``, ``high_s``,
+        ``n``, ``n_cut_off``.
+    by : str
+        The column whose values have a row each, such as ``kind``.
     slow_after_s : float
         From how many seconds on a run is slow.
     limits : mapping of str to float, optional
@@ -96,20 +100,36 @@ def chart_durations(
         # What is counted already, as in a page, needs no rules of states.
         from stateanalytics.survival.run_spells import count_spells
 
-        steps = count_spells(steps)
+        steps = count_spells(steps, by)
+    source = _OF_STEP
+    if by != "ending":
+        check_columns(steps, [by], "chart_durations")
+        steps = steps.select(
+            *NEEDED[1:],
+            ending=pl.col(by).cast(pl.String).fill_null("not recorded"),
+            n_ended=pl.col("n") - pl.col("n_cut_off"),
+        )
+        conditions = (("ending", f"{by} = {{}}"), *_OF_STEP.conditions[1:])
+        source = replace(_OF_STEP, conditions=conditions)
     given = {"slow": slow_after_s} if limits is None else limits
     chart: alt.FacetChart = interactive.as_chart(
-        durations_spec(steps, given, palette=palette, width=width)
+        durations_spec(steps, given, by=by, palette=palette, width=width)
     )
-    return interactive.displayable(chart, palette, _OF_STEP)
+    return interactive.displayable(chart, palette, source)
 
 
 def durations_spec(
-    steps: pl.DataFrame, limits: Mapping[str, float], *, palette: style.Palette, width: int
+    steps: pl.DataFrame,
+    limits: Mapping[str, float],
+    *,
+    by: str = "ending",
+    palette: style.Palette,
+    width: int,
 ) -> interactive.Spec:
     """The specification of `chart_durations`, of steps that are counted."""
     drawn = _drawable(steps)
-    endings = [ending for ending in ENDINGS if ending in drawn["ending"].to_list()]
+    values = drawn["ending"].unique(maintain_order=True).to_list()
+    endings = values if by != "ending" else [ending for ending in ENDINGS if ending in values]
     # An axis of logarithms has no place for the others.
     today = {name: value for name, value in limits.items() if value and 0 < value < math.inf}
     ends_s = _domain(drawn, today.values())
@@ -119,8 +139,8 @@ def durations_spec(
     runs = {"domain": [0, _HEADROOM * max(style.largest(drawn, "n"), 1)], "nice": False}
     drawn, lines = _limit_lines(drawn, today, endings, palette)
     fills = {
-        "domain": [ENDINGS[ending].words for ending in endings],
-        "range": [palette[ENDINGS[ending].colour] for ending in endings],
+        "domain": [_shown(ending).words for ending in endings],
+        "range": [palette[_shown(ending).colour] for ending in endings],
     }
     colour = style.field("ending_name:N", scale=fills, legend=None)
     height = style.field("n:Q", title=None, axis=None, scale=runs)
@@ -134,20 +154,30 @@ def durations_spec(
     middle = {"x": style.field("middle_s:Q", scale={"type": "log"}), "y": height}
     shown = {**middle, "text": style.field("n:Q"), "color": {"value": palette["muted"]}}
     counts = style.mark("text", shown, dy=-2, **NOTE)
-    layers = [*lines, bars] if width < 400 else [*lines, bars, counts]
+    ended = style.mark(
+        "rect", {**filled, "y": {**height, "field": "n_ended"}, "fillOpacity": {"value": 1}}
+    )
+    bars_of = [bars] if by == "ending" else [bars, ended]
+    layers = [*lines, *bars_of] if width < 400 else [*lines, *bars_of, counts]
     rows = _row_names(drawn, endings)
     return {
         "data": drawn,
         "tooltips": {
-            "ended": "ending_name", "runs": "n", "at_least": "low_s", "below": "high_s",
-            "cut_off": "n_cut_off",
+            "ended" if by == "ending" else by: "ending_name",
+            **{"runs": "n", "at_least": "low_s", "below": "high_s", "cut_off": "n_cut_off"},
         },
         "facet": {"row": style.field("row_name:N", sort=rows, header=style.HEADER)},
         "spec": {"layer": layers, "width": width, "height": ROW_HEIGHT},
         "spacing": 12,
-        "description": f"Durations of {drawn['n'].sum()} runs by how they ended, "
+        "description": f"Durations of {drawn['n'].sum()} runs by "
+        f"{'how they ended' if by == 'ending' else by}, "
         "on a logarithmic axis of time.",
     }  # fmt: skip
+
+
+def _shown(ending: str) -> Ending:
+    """How an ending is shown, or another value that has a row."""
+    return ENDINGS.get(ending) or Ending(visible(ending), "info", "circle", 1.0)
 
 
 def _limit_lines(
@@ -195,7 +225,7 @@ def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
             f"chart_durations needs numbers in {wrong}; found {steps[wrong[0]].dtype}.",
             "pass what sa.survival.spells returned",
         )
-    counts = pl.col("n").sum().over("ending")
+    counts, n_cut_off = (pl.col(name).sum().over("ending") for name in ("n", "n_cut_off"))
     is_cut_off = pl.col("n_cut_off") > 0
     name = pl.col("ending").replace_strict(
         {name: ending.words for name, ending in ENDINGS.items()}, default=pl.col("ending")
@@ -213,9 +243,11 @@ def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
                 "{}: {}{}",
                 name,
                 counts,
-                pl.when(is_cut_off.any().over("ending"))
+                pl.when(n_cut_off == 0)
+                .then(pl.lit(""))
+                .when(n_cut_off == counts)
                 .then(pl.lit(" (lower bounds)"))
-                .otherwise(pl.lit("")),
+                .otherwise(pl.format(" ({} lower bounds)", n_cut_off)),
             ),
         )
         .with_columns(middle_s=(pl.col("from_s") * pl.col("to_s")).sqrt())

@@ -253,7 +253,11 @@ CODES = frame(Codes)
 class Costs(Columns, key=("<by>",)):
     """What the runs of one group cost, the most expensive first."""
 
-    by = Anything("each column that `by` names, as it is in the input", name="<by>")
+    by = Anything(
+        "each column that `by` names: system, model, provider, project, agent, kind, playbook, "
+        "day, week, month, or one of your tables, as teams.owner; null: not recorded",
+        name="<by>",
+    )
     n_runs = Integer("runs")
     n_completed = Integer("of these, completed")
     n_merged = Integer("of these, merged")
