@@ -115,6 +115,24 @@ def test_a_terminal_has_colours_unless_they_are_refused(tmp_path, capfd):
     assert "\x1b" not in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_coloured"),
+    [
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": "true", "TERM": "dumb"}, True),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ({"FORCE_COLOR": "0"}, False),
+        ({"FORCE_COLOR": ""}, False),
+    ],
+)
+def test_colours_can_be_forced_into_a_pipe(tmp_path, monkeypatch, capsys, settings, is_coloured):
+    store = str(write_store(tmp_path / "s.db", sessions=[session("a", status="failed")]))
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.setenv(name, settings.get(name, ""))
+    assert run(["attention", store]) == 0
+    assert ("\x1b[31mcritical\x1b[0m" in capsys.readouterr().out) == is_coloured
+
+
 def test_colours_change_no_width():
     frame = pl.DataFrame({"state": ["Failed", "x"], "n": [1, 20]})
     text, _ = as_table(frame, 80, is_coloured=True)

@@ -387,8 +387,9 @@ def table_for_people(
 
 
 def _has_colour() -> bool:
-    is_refused = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return not is_refused and sys.stdout.isatty()
+    is_forced = os.environ.get("FORCE_COLOR", "0") not in ("", "0")
+    is_seen = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    return not os.environ.get("NO_COLOR") and (is_forced or is_seen)
 
 
 def _with_system(frame: pl.DataFrame, columns: Sequence[str]) -> list[str]:
