@@ -14,10 +14,14 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import stateanalytics as sa
 from stateanalytics.cli import run
+from stateanalytics.cli.output import named_entities
 from stateanalytics.core.tables import N_FIRST, N_SHOWN, PROSE, as_html, as_table
 from stateanalytics.magics import explained
 from stateanalytics.questions import QUESTIONS
+from stateanalytics.reporting.first_screen import _whose
+from stateanalytics.timeline import find_entity
 from tests.conftest import ROOT
+from tests.frames import facts
 from tests.lionagi_stores import session, write_store
 
 HOSTILE = "</td><script>alert(1)</script>\u202egnp.exe\x1b[31m'\""
@@ -131,6 +135,33 @@ def test_colours_can_be_forced_into_a_pipe(tmp_path, monkeypatch, capsys, settin
         monkeypatch.setenv(name, settings.get(name, ""))
     assert run(["attention", store]) == 0
     assert ("\x1b[31mcritical\x1b[0m" in capsys.readouterr().out) == is_coloured
+
+
+@pytest.mark.parametrize(
+    ("begin", "ends", "shown"),
+    [
+        ("019e461d-", ("aa01-7def-8000-00000000000a", "aa02-7def-8000-00000000000a"),
+         ["019e461d-aa01", "019e461d-aa02"]),
+        ("ses_e0493d", ("1e2ffexwUom0ml5VqjXE", "409ffeCClltSbnbMvXTm"), None),
+        ("6009d20f-", ("3861-4c7a-8adc-3edda7d52f6e",), ["6009d20f"]),
+        # Two that begin alike are shown whole in one table.
+        ("6009d20f-", ("3861-4c7a-8adc-3edda7d52f6e", "3862-4c7a-8adc-3edda7d52f6e"), None),
+    ],
+)  # fmt: skip
+def test_a_short_id_is_of_one_session_and_show_takes_it(begin, ends, shown):
+    ids = [begin + end for end in ends]
+    found = facts([{"entity_id": name, "name": None} for name in ids])
+    short = [text.removeprefix("session:") for text in named_entities(found.entities)["entity"]]
+    assert short == (shown or ids)
+    assert [find_entity(found.entities, text)["entity_id"] for text in short] == ids
+
+
+def test_an_action_names_a_session_without_a_name_by_an_id_of_its_own():
+    item = {"entity_type": "session", "name": None, "agent": None, "project": None}
+    ids = ("ses_e0493d1e2ffexwUom0ml5VqjXE", "019e461d-aa01-7def-8000-00000000000a",
+           "6009d20f-3861-4c7a-8adc-3edda7d52f6e")  # fmt: skip
+    names = [_whose({**item, "entity_id": name}) for name in ids]
+    assert names == [f"session {ids[0]}", "session 019e461d-aa01", "session 6009d20f"]
 
 
 def test_colours_change_no_width():

@@ -22,7 +22,7 @@ import polars as pl
 from stateanalytics.cli import options
 from stateanalytics.core.redaction import redact_with_names
 from stateanalytics.core.tables import PROSE, as_table, for_people, plain
-from stateanalytics.core.text import shell_word, visible, without_formula
+from stateanalytics.core.text import LONG_ID, shell_word, visible, without_formula
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
 
@@ -408,14 +408,10 @@ def _width(is_file: bool) -> int:
 
 def named_entities(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows with an ``entity`` that ``show`` takes: type and id, a UUID by its beginning."""
-    start = pl.col("entity_id").str.extract(r"^([0-9a-f]{8})-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
-    is_unique = pl.col("entity_id").n_unique().over("_start") == 1
-    return (
-        rows.with_columns(_start=start)
-        .with_columns(_start=pl.when(is_unique).then("_start"))
-        .with_columns(entity=pl.format("{}:{}", "entity_type", pl.coalesce("_start", "entity_id")))
-        .drop("_start")
-    )
+    start = pl.col("entity_id").str.replace(LONG_ID, "${1}${2}")
+    is_unique = pl.col("entity_id").n_unique().over(start) == 1
+    shown = pl.when(is_unique).then(start).otherwise("entity_id")
+    return rows.with_columns(entity=pl.format("{}:{}", "entity_type", shown))
 
 
 def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.DataFrame:

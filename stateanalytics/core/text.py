@@ -25,6 +25,11 @@ UNSEEN = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200c\u200d\U000e0000-\U000e007f"
     rf"{_DIRECTION}{_INVISIBLE}]"
 )
+#: A UUID as a page or a table shortens it to its first group, or to the first two where these
+#: are a time (version 7); other ids, such as opencode's, begin alike if they are of one time.
+LONG_ID = (
+    "^(?:([0-9a-f]{8})-[0-9a-f]{4}-[^7][0-9a-f-]{21}|([0-9a-f]{8}-[0-9a-f]{4})-7[0-9a-f-]{21})$"
+)
 _STYLE = "padding:.2em 1em .2em 0;text-align:left;vertical-align:top;line-height:1.4"
 CELL = f" style='{_STYLE}'"
 """Style of a table cell: notebooks align to the right, or put no space between cells."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
 
 import polars as pl
 
+from stateanalytics.core.text import LONG_ID
 from stateanalytics.core.windows import day_of
 from stateanalytics.core.words import (
     capitalised,
@@ -188,7 +190,6 @@ def _news_item(title: str, n: int, names: list[tuple[str, str]]) -> Iterator[Pla
 
 N_ACTIONS = 3
 N_EXAMPLES = 2
-_ID_LENGTH = 8
 _EXAMPLE = ("source", "entity_type", "entity_id")
 _LONGEST_ACTION_NAME = 84
 _OF_SETTING = ("name", "recommended", "today")
@@ -296,7 +297,7 @@ def _open_work_action(
 
 def _whose(item: Plain) -> str:
     """The type and name of work, and whose it is."""
-    name = f"“{item['name']}”" if item["name"] else item["entity_id"][:_ID_LENGTH]
+    name = f"“{item['name']}”" if item["name"] else re.sub(LONG_ID, r"\1\2", item["entity_id"])
     who = say("action.run_by", agent=item["agent"]) if item["agent"] else ""
     who += say("action.run_in", project=item["project"]) if item["project"] else ""
     return f"{item['entity_type'].replace('_', ' ')} {name}{who}"
