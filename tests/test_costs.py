@@ -508,6 +508,9 @@ def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot, demo: sa.Snapsh
     told = summarize_costs(material_of(demo))
     assert told["total"]["reported_usd"] == 33.605
     assert [row["system"] for row in told["models"]["rows"]] == ["lionagi"] * 4
+    free = facts([{"entity_id": "1", "raw_status": "completed", "ended_at": AT}], as_of=AT)
+    unknown = summarize_costs(material_of(free))["models"]
+    assert (unknown["rows"], unknown["n_unknown"]) == ([], 1)
 
 
 def test_costs_that_their_own_system_doubts_are_said(

@@ -42,12 +42,13 @@ def summarize_costs(material: Material) -> Plain:
 
 
 def _most_expensive(groups: pl.DataFrame) -> Plain:
-    """The first groups with a known cost, and how many more there are."""
+    """The first groups with a known cost, how many more there are, and how many without one."""
     known = groups.filter(pl.any_horizontal(pl.col(f"{kind}_n") > 0 for kind in KINDS))
     rows = plain_rows(known.head(N_SHOWN))
     return {
         "rows": [{**row, **_shown(row)} for row in rows],
         "n_more": max(0, known.height - N_SHOWN),
+        "n_unknown": groups.height - known.height,
     }
 
 
