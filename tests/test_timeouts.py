@@ -5,7 +5,8 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.survival.time_limits import count_timeouts
-from tests.frames import DONE, FAILED, RUNNING, TIMED_OUT, ago, facts, states_of
+from stateanalytics.thresholds import evidence
+from tests.frames import DONE, FAILED, RUNNING, TIMED_OUT, WHOSE, ago, facts, states_of
 from tests.generators import durations
 from tests.survival_data import at
 
@@ -213,6 +214,25 @@ def test_timeouts_count_as_cut_off_however_spells_were_asked_for():
     runs = runs_until(900, 100)
     as_events = runs.with_columns(ended=pl.lit(value=True))
     assert sa.survival.timeout_candidates(runs).equals(sa.survival.timeout_candidates(as_events))
+
+
+@pytest.mark.parametrize(("n_new", "today_s", "is_mixed"), [(9, 900, True), (11, 1800, True),
+                                                            (20, 1800, False)])  # fmt: skip
+def test_todays_limit_is_the_most_common_one_of_the_newest_runs(n_new, today_s, is_mixed):
+    """Forty runs had 15 minutes, and the newest ones have 30."""
+    limits = [900.0] * 40 + [1800.0] * n_new
+    rows = [
+        {**WHOSE, "entity_id": str(i), "kind": "flow", "raw_status": "completed",
+         "timeout_s": limit, "started_at": ago(hours=99 - i),
+         "ended_at": ago(hours=99 - i, minutes=-5)}
+        for i, limit in enumerate(limits)
+    ]  # fmt: skip
+    given = facts(rows[::-1])
+    runs = sa.survival.spells(given)
+    [found] = evidence.time_limits(sa.survival.timeouts(given), evidence.runs(runs)).to_dicts()
+    assert (found["limit_s"], found["is_mixed"]) == (today_s, is_mixed)
+    [today] = sa.survival.timeout_candidates(runs, [60], by="kind").filter("is_today").to_dicts()
+    assert today["candidate_s"] == today_s
 
 
 def test_an_inferred_limit_is_todays_limit_too():

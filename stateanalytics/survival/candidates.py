@@ -15,7 +15,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.frames import SlowThresholds, TimeoutCandidates, fixed_columns
 from stateanalytics.survival.incidence import GOOD_END, completion_times, cumulative_incidence
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
-from stateanalytics.survival.time_limits import implicit_timeouts
+from stateanalytics.survival.time_limits import N_NEWEST, implicit_timeouts
 
 SHORTEST_S, LONGEST_S = 300.0, 86_400.0
 """Range of the default candidates."""
@@ -46,8 +46,8 @@ def timeout_candidates(
     Returns
     -------
     polars.DataFrame, shape (n_strata * n_candidates, n_by + 18)
-        ``candidate_s``; ``is_today`` (the most common limit of the stratum, declared or
-        inferred); ``n_runs``, and ``n_longer`` runs that took longer; ``completed`` and
+        ``candidate_s``; ``is_today`` (the most common limit of the newest runs of the stratum,
+        or an inferred one); ``n_runs``, and ``n_longer`` runs that took longer; ``completed`` and
         ``cut``, shares of runs with intervals; ``run_hours``, the mean hours of a run under
         that limit; ``gained_per_hour``, completions per extra run-hour since the previous
         candidate; ``rescued``, the share of runs cut by today's limit that would have
@@ -138,10 +138,13 @@ def timeout_candidates(
 
 
 def _todays_limits(runs: pl.DataFrame) -> pl.DataFrame:
-    """The most common declared limit of each stratum, else the inferred one with most ends."""
+    """The most common declared limit of newest runs, else the inferred one with most ends."""
+    newest = runs.filter(pl.col("timeout_s") > 0)
+    if "started_at" in runs.columns:
+        newest = newest.sort("started_at", descending=True, nulls_last=True)
+        newest = newest.group_by(_WORK, maintain_order=True).head(N_NEWEST)
     declared = (
-        runs.filter(pl.col("timeout_s") > 0)
-        .group_by(_WORK, today_s="timeout_s")
+        newest.group_by(_WORK, today_s="timeout_s")
         .agg(n=pl.len())
         .sort("n", "today_s", descending=True)
         .unique(_WORK, keep="first", maintain_order=True)

@@ -235,7 +235,7 @@ class TimeoutCandidates(Columns, key=("<by>", "candidate_s")):
 
     by = CompletionTimes.by
     candidate_s = Real("the limit that is tried", unit="s")
-    is_today = YesNo("is it the most common limit of the group today, declared or inferred")
+    is_today = YesNo("is it the most common limit of the newest runs of the group, or inferred")
     n_runs = Compare.n_runs
     n_longer = Integer("runs that took longer")
     completed = Real("share of runs that complete under this limit; null: not identified")

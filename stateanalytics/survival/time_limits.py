@@ -18,6 +18,8 @@ from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.run_spells import spells
 
 # Columns of work that may share an undeclared limit.
+N_NEWEST = 20
+"""Of so many of the newest runs with a declared limit, the most common limit is today's."""
 _LIMIT_GROUP = ("system", "kind")
 
 

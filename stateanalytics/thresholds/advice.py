@@ -169,12 +169,13 @@ def recommend(
         ``n_at_risk`` at the recommended value, else at the best; ``reached_s``, the longest
         candidate that enough units reached to recommend it, and ``outlasting``, the units that
         would go on beyond it, the stopped ones included, for each of ``n``; ``is_mixed``:
-        today's limit is the most common of several; ``flips``: the verdict changes if some single
-        unit is excluded; ``best_if_half_s`` and ``best_if_double_s``, the best value if a mistake
-        cost half or twice as much (an hour twice or half), with ``excess_…``, by which share the
-        recommended value then costs more; ``healthy_upper_s``, a bound that 95 or 99 % of healthy
-        work stays below, as the constant needs (null: too little data); ``covering_s``, see
-        `covering`; ``right_price_…`` and ``right_deaths_…``, between which prices of a mistake, or
+        today's limit is the most common of several in the newest 20 runs; ``flips``: the verdict
+        changes if some single unit is excluded; ``best_if_half_s`` and ``best_if_double_s``, the
+        best value if a mistake cost half or twice as much (an hour twice or half), with
+        ``excess_…``, by which share the recommended value then costs more;
+        ``healthy_upper_s``, a bound that 95 or 99 % of healthy work stays below, as the constant
+        needs (null: too little data); ``covering_s``, see `covering`; ``right_price_…`` and
+        ``right_deaths_…``, between which prices of a mistake, or
         deaths per 100 session-hours, today's value is the cheapest; ``borrowed_s`` with
         ``borrowed_low_s`` and ``borrowed_high_s``, for a kind with too little data: that bound
         estimated with ``n_kinds_borrowed`` other kinds, as context (see `borrow`) and never the

@@ -19,7 +19,7 @@ from stateanalytics.state.population import rows_of
 from stateanalytics.stats import draws
 from stateanalytics.survival.risk_sets import product_limit
 from stateanalytics.survival.run_spells import spells
-from stateanalytics.survival.time_limits import timeouts
+from stateanalytics.survival.time_limits import N_NEWEST, timeouts
 from stateanalytics.systems import all_systems
 
 SILENCES = ("unit", "project", "system", "kind", "gap_s", "closed_by", "is_dead")
@@ -132,7 +132,7 @@ MIXED = 0.1
 
 
 def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """The most common time limit of each kind: declared, else inferred.
+    """Today's time limit of each kind: the most common one of its newest runs, else inferred.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     -------
     polars.DataFrame
         ``system``, ``kind``, ``limit_s``; ``is_inferred``: not declared, but many ends lie
-        there; ``is_mixed``: another one holds for a tenth of the runs or more. Kinds without
+        there; ``is_mixed``: another one holds for a tenth of these runs or more. Kinds without
         a known limit have no row.
 
     Notes
@@ -154,10 +154,15 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     its share is the hazard there: stopped runs over the runs that reached it.
     """
     key = ["system", "kind"]
+    among = [*key, "is_inferred"]
+    is_newest = pl.int_range(pl.len()).over(among) < N_NEWEST
     counted = (
         limits.lazy()
         .filter(pl.col("kind").is_not_null() & pl.col("limit_s").is_not_null())
-        .group_by(*key, "limit_s", is_inferred=pl.col("limit_from") == "inferred")
+        .with_columns(is_inferred=pl.col("limit_from") == "inferred")
+        .sort("started_at", *ENTITY_KEY, descending=True, nulls_last=True)
+        .filter(pl.col("is_inferred") | is_newest)
+        .group_by(*among, "limit_s")
         .agg(n=pl.len())
     )
     # Each run with the number of runs at least as long; a limit takes the first that reaches it.
@@ -166,7 +171,6 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .select(*key, "duration_s")
         .sort("duration_s")
         .with_columns(
-            n_runs=pl.len().over(key),
             n_at_risk=pl.len().over(key) - pl.int_range(pl.len()).over(key),
         )
     )
@@ -175,26 +179,25 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         counted.with_columns(reached_s=pl.col("limit_s") - 1)
         .sort("reached_s")
         .join_asof(
-            ranked.drop("n_runs"),
+            ranked,
             left_on="reached_s",
             right_on="duration_s",
             by=key,
             strategy="forward",
             check_sortedness=False,
         )
-        .join(ranked.select(*key, "n_runs").unique(), on=key)
+        .join(ranked.select(key).unique(), on=key)
         .with_columns(pl.col("n_at_risk").fill_null(0))
     )
     hazard = (pl.col("n") / pl.col("n_at_risk")).clip(upper_bound=1.0)
     past_shorter_limits = product_limit(pl.col("hazard")).shift(1, fill_value=1.0)
-    among = [*key, "is_inferred"]
     return collected(
         at_limit.sort(*among, "limit_s")
         .with_columns(hazard=hazard)
         .with_columns(
             share=pl.when("is_inferred")
             .then(pl.col("hazard") * past_shorter_limits.over(among))
-            .otherwise(pl.col("n") / pl.col("n_runs"))
+            .otherwise(pl.col("n") / pl.col("n").sum().over(among))
         )
         .with_columns(is_mixed=(pl.col("share") >= MIXED).sum().over(among) > 1)
         .sort(*among, "share", "limit_s", descending=[False, False, False, True, False])

@@ -66,7 +66,7 @@ class Advice(Columns, key=("name",)):
     right_deaths_high = Real("and up to which; null: no limit")
     reached_s = Real("longest candidate that enough units reached to recommend it", unit="s")
     outlasting = Real("share of the units that would last longer")
-    is_mixed = YesNo("is today's limit only the most common of several")
+    is_mixed = YesNo("do the newest runs have several limits, of which today's is the most common")
     flips = YesNo("does the verdict change if some single unit is excluded")
     verdict = Text(
         "change, choose, raise, lower, keep, cannot_tell, not_identified, not_enough_data"
