@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
@@ -42,10 +41,7 @@ ROW_HEIGHT = 58
 _HEADROOM = 1.3
 NOTE: dict[str, Any] = {"baseline": "bottom", "fontSize": style.FONT_SIZE - 1}
 NEEDED = ("ending", "low_s", "high_s", "n", "n_cut_off")
-_OF_STEP = style.Source(
-    "spells",
-    (("ending", "ending = {}"), ("low_s", "duration_s >= {}"), ("high_s", "duration_s < {}")),
-)
+_OF_STEP = (("low_s", "duration_s >= {}"), ("high_s", "duration_s < {}"))
 
 
 def chart_durations(
@@ -101,20 +97,17 @@ def chart_durations(
         from stateanalytics.survival.run_spells import count_spells
 
         steps = count_spells(steps, by)
-    source = _OF_STEP
     if by != "ending":
         check_columns(steps, [by], "chart_durations")
-        steps = steps.select(
-            *NEEDED[1:],
+        steps = steps.with_columns(
             ending=pl.col(by).cast(pl.String).fill_null("not recorded"),
             n_ended=pl.col("n") - pl.col("n_cut_off"),
         )
-        conditions = (("ending", f"{by} = {{}}"), *_OF_STEP.conditions[1:])
-        source = replace(_OF_STEP, conditions=conditions)
     given = {"slow": slow_after_s} if limits is None else limits
     chart: alt.FacetChart = interactive.as_chart(
         durations_spec(steps, given, by=by, palette=palette, width=width)
     )
+    source = style.Source("spells", (("ending", f"{by} = {{}}"), *_OF_STEP))
     return interactive.displayable(chart, palette, source)
 
 
@@ -154,11 +147,10 @@ def durations_spec(
     middle = {"x": style.field("middle_s:Q", scale={"type": "log"}), "y": height}
     shown = {**middle, "text": style.field("n:Q"), "color": {"value": palette["muted"]}}
     counts = style.mark("text", shown, dy=-2, **NOTE)
-    ended = style.mark(
-        "rect", {**filled, "y": {**height, "field": "n_ended"}, "fillOpacity": {"value": 1}}
-    )
-    bars_of = [bars] if by == "ending" else [bars, ended]
-    layers = [*lines, *bars_of] if width < 400 else [*lines, *bars_of, counts]
+    layers = [*lines, bars] if width < 400 else [*lines, bars, counts]
+    if by != "ending":
+        ended = {**filled, "y": {**height, "field": "n_ended"}, "fillOpacity": {"value": 1}}
+        layers.append(style.mark("rect", ended))
     rows = _row_names(drawn, endings)
     return {
         "data": drawn,

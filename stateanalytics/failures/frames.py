@@ -254,8 +254,7 @@ class Costs(Columns, key=("<by>",)):
     """What the runs of one group cost, the most expensive first."""
 
     by = Anything(
-        "each column that `by` names: system, model, provider, project, agent, kind, playbook, "
-        "day, week, month, or one of your tables, as teams.owner; null: not recorded",
+        "system, model, provider, project, agent, kind, playbook, day, week, month, or your own",
         name="<by>",
     )
     n_runs = Integer("runs")

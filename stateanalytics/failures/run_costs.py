@@ -280,10 +280,10 @@ def count_costs(
     )
     if periods:
         costed = _when_spent(costed, used, table, by)
-    which = {"n_runs": "is_end", "n_completed": "is_good", "n_merged": "is_merged"}
     sums = {
-        name: (pl.col("is_end") & pl.col(condition)).sum().cast(pl.Int64)
-        for name, condition in which.items()
+        "n_runs": pl.col("is_end").sum().cast(pl.Int64),
+        "n_completed": pl.col("is_good").sum().cast(pl.Int64),
+        "n_merged": pl.col("is_merged").sum().cast(pl.Int64),
     }
     usd_of = {"reported": "cost_usd", "estimated": "estimated_usd", "total": "total_usd"}
     for word, usd in usd_of.items():
@@ -318,7 +318,7 @@ def _when_spent(
     spent = costed.join(shares, on=key, how="left", nulls_equal=True, suffix="_spent").with_columns(
         usd * pl.col("share").fill_null(1),
         *(pl.coalesce(f"{name}_spent", name).alias(name) for name in periods),
-        is_end=pl.lit(value=False),
+        **dict.fromkeys(("is_end", "is_good", "is_merged"), pl.lit(value=False)),
     )
     return pl.concat([costed.with_columns(usd * 0), spent], how="diagonal")
 
@@ -373,7 +373,7 @@ def priced(
 
 def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
     """The sums of one kind of cost over the runs that have it, whatever their order."""
-    is_known, is_end = usd.is_not_null(), pl.col("is_end")
+    is_known = usd.is_not_null()
 
     def total(condition: pl.Expr) -> pl.Expr:
         # Where no run is meant their sum is none; where all of them are unknown, it is, too.
@@ -383,12 +383,12 @@ def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
         )
 
     def per_run(condition: str) -> pl.Expr:
-        n_runs = (pl.col(condition) & is_known & is_end).sum()
+        n_runs = (pl.col(condition) & is_known).sum()
         return pl.when(n_runs > 0).then((usd.sort().sum() / n_runs).round(6))
 
     return {
         f"{word}_usd": total(is_known),
-        f"{word}_n": (is_known & is_end).sum().cast(pl.Int64),
+        f"{word}_n": (is_known & pl.col("is_end")).sum().cast(pl.Int64),
         f"{word}_per_completed_usd": per_run("is_good"),
         f"{word}_per_merged_usd": per_run("is_merged"),
         f"{word}_lost_usd": total(pl.col("is_bad")),
