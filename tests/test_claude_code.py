@@ -178,6 +178,7 @@ def result(**fields: object) -> Callable:
     return lambda transcript: transcript.result("t", "It ran.", **fields)
 
 
+INTERRUPTED = "cancelled.interrupted"
 INTERRUPT = [say("[Request interrupted by user for tool use]")]
 STOPPED, SHUTDOWN = (
     lambda transcript, fields=fields: transcript.user(INTERRUPT, **fields)
@@ -731,53 +732,68 @@ def test_an_agent_that_compacts_is_over_once_it_has_answered(tmp_path):
     assert state_of(facts, f"{parent.session_id}/acompact-1f2e")["outcome"] == "completed"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        ("Exit code 1\ncat: /etc/shadow: Permission denied", "failed.exit_nonzero"),
-        ("Exit code 2\nread timed out after 5 attempts", "failed.exit_nonzero"),
-        ("Exit code 143\nCommand timed out after 2m 0.0s", "timed_out.own_limit"),
-        ("EACCES: permission denied, open '/root/a'", "failed.tool_error"),
-        ("Permission for this action has been denied.", "cancelled.permission_rejected"),
-        ("This command requires approval", "cancelled.permission_rejected"),
-        ("cd in '/x' was blocked. For security, …", "cancelled.permission_rejected"),
-        ("<tool_use_error>Sibling tool call errored</tool_use_error>", "cancelled.interrupted"),
-        ("Cancelled: parallel tool call Bash(ls) errored", "cancelled.interrupted"),
-    ],
-)
-def test_the_words_of_a_command_are_not_those_of_the_client(tmp_path, words, code):
-    transcript = begun_transcript()
-    transcript.answer(call("toolu_1", "Bash"), stop="tool_use", usage=USAGE)
-    transcript.result("toolu_1", words, is_error=True)
-    shown = states(facts_of(tmp_path, transcript)).filter(entity_type="tool_call")
-    assert shown["reason_codes"].to_list() == [f"invocation.{code}"]
-
-
 REFUSED = "The user doesn't want to proceed with this tool use."
 OPEN_END = "[Tool call not completed: an approval request expired with no answer]"
+STOPPED_LATE = f"{REFUSED} Correction to the text above: this call was stopped while running"
 
 
 @pytest.mark.parametrize(
     ("kind", "words", "code"),
     [
-        *(
-            (kind, words, "cancelled.interrupted")
-            for kind in ("interrupted", "cancelled")
-            for words in (REFUSED, "Exit code 137")
-        ),
-        (None, OPEN_END, "cancelled.interrupted"),
+        (None, "Exit code 1\ncat: /etc/shadow: Permission denied", "failed.exit_nonzero"),
+        (None, "Exit code 2\nread timed out after 5 attempts", "failed.exit_nonzero"),
+        (None, "Exit code 143\nCommand timed out after 2m 0.0s", "timed_out.own_limit"),
+        (None, "EACCES: permission denied, open '/root/a'", "failed.tool_error"),
+        (None, "It is unavailable.", "failed.tool_error"),
+        (None, "Permission for this action has been denied.", "cancelled.permission_rejected"),
+        (None, "This command requires approval", "cancelled.permission_rejected"),
+        (None, "cd in '/x' was blocked. For security, …", "cancelled.permission_rejected"),
+        (None, REFUSED, "cancelled.permission_rejected"),
         *(
             (kind, "It is unavailable.", "cancelled.permission_rejected")
             for kind in ("user-rejected", "permission-rule", "automode-unavailable", "new-kind")
         ),
-        (None, REFUSED, "cancelled.permission_rejected"),
-        (None, "It is unavailable.", "failed.tool_error"),
+        (None, "<tool_use_error>Sibling tool call errored</tool_use_error>", INTERRUPTED),
+        (None, "Cancelled: parallel tool call Bash(ls) errored", INTERRUPTED),
+        (None, "Exit code 137\n[Request interrupted by user for tool use]\n1 failed", INTERRUPTED),
+        (None, "The user doesn't want to take this action right now.", INTERRUPTED),
+        (None, OPEN_END, INTERRUPTED),
+        ("user-rejected", STOPPED_LATE, INTERRUPTED),
+        *(
+            (kind, words, INTERRUPTED)
+            for kind in ("interrupted", "cancelled", True)
+            for words in (REFUSED, "Exit code 137")
+        ),
     ],
 )
-def test_a_call_that_nobody_refused_is_not_denied(tmp_path, kind, words, code):
+def test_the_client_says_whether_a_call_failed_was_refused_or_stopped(tmp_path, kind, words, code):
+    """The words of a command are not those of the client; True: `toolUseResult` has it."""
     transcript = begun_transcript()
     CALL(transcript)
-    transcript.result("t", words, is_error=True, **({"toolDenialKind": kind} if kind else {}))
+    more = {"toolUseResult": {"interrupted": True}} if kind is True else {"toolDenialKind": kind}
+    transcript.result("t", words, is_error=True, **more)
     shown = states(facts_of(tmp_path, transcript)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [f"invocation.{code}"]
+
+
+@pytest.mark.parametrize(
+    ("is_named", "is_late", "outcome"),
+    # Without a name, a person said no when asked, before it ran.
+    [(True, False, "interrupted"), (True, True, "interrupted"), (False, False, "denied")],
+)
+def test_tests_that_a_person_stops_are_not_refused(tmp_path, is_named, is_late, outcome):
+    """As 2.1.332 writes it: after a prompt that waited, if there is one."""
+    transcript = begun_transcript()
+    transcript.answer(call("t", "Bash", command="pytest"), stop="tool_use", usage=USAGE)
+    named = {"interruptedMessageId": transcript.lines[-1]["message"]["id"]} if is_named else {}
+    if is_late:
+        transcript.user("Do something else")
+    transcript.result("t", REFUSED, is_error=True, toolDenialKind="user-rejected")
+    transcript.user(INTERRUPT, **named)
+    if is_late:
+        GOOD(transcript)
+    facts = facts_of(tmp_path, transcript)
+    assert sa.failures.calls(facts)["outcome"].to_list() == [outcome]
+    assert set(sa.failures.signs(facts)["sign"]) == {outcome, "interrupted"}
+    turns = facts.detail(frames.TURNS)
+    assert turns["situation"].to_list() == ["interrupted", *["good"] * is_late]

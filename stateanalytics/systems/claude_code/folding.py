@@ -29,6 +29,8 @@ BASH_S = today_s_of(__package__)["claude_code.bash"]
 BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 60.0, 600.0, 3600.0
 _STOPPED = ("interrupted", "cancelled")
 """Kinds of denials that mean stopped or skipped, and not refused."""
+_REFUSED = "The user doesn't want to"
+"""What the result of a call begins with that a person refused or stopped."""
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
@@ -189,10 +191,14 @@ def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("is_replay").all())
     )
     is_replay = pl.col("is_replay").fill_null(value=False) & ~pl.col("is_copied")
+    # A prompt that waited while a turn was stopped is written before the interrupt of that turn.
+    is_named = (pl.col("what") == "interrupt") & pl.col("message_id").is_not_null()
+    of_answer = pl.col("turn_no").min().over(*THREAD, "message_id")
     return (
         numbered.join(replays, on=TURN, how="left", maintain_order="left")
         .with_columns(pl.col("is_repeated") | is_replay)
         .with_columns(turn_no=number)
+        .with_columns(turn_no=pl.when(is_named).then(of_answer).otherwise("turn_no"))
     )
 
 
@@ -201,6 +207,8 @@ def own(rows: Rows) -> Rows:
     return rows.filter(~pl.col("is_copied"), ~pl.col("is_repeated"))
 
 
+_SUBAGENT = pl.concat_str("owner_id", pl.lit("/"), "result_agent_id")
+"""The thread of the subagent that a record is about."""
 _REPORTED_ENDS = {
     "completed": "completed",
     **dict.fromkeys(("killed", "stopped", "cancelled"), "stopped"),
@@ -222,7 +230,7 @@ def _reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
     ends = own(rows.lazy()).filter(pl.col("result_agent_id").is_not_null(), has_ended)
     return (
         ends.sort("at", "seq", nulls_last=False)
-        .group_by("source", thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"))
+        .group_by("source", thread_id=_SUBAGENT)
         .agg(
             reported_at=pl.col("at").last(),
             reported=pl.col("result_status").last().replace(_REPORTED_ENDS),
@@ -277,8 +285,10 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
     columns = (
         *("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated"),
-        *("answer_id", "result_agent_id", "denial", "n_output_tokens"),
+        *("answer_id", "message_id", "result_agent_id", "denial", "n_output_tokens"),
     )
+    answer = (*THREAD, "message_id")
+    stopped = rows.filter(what="interrupt").select(answer, is_halted=True).drop_nulls().unique()
     placed = (
         frames.BLOCKS.conform(blocks)
         .drop_nulls("tool_id")
@@ -300,8 +310,11 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         .join(ends, on=call, how="left", maintain_order="left")
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
         .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
+        .join(stopped, on=answer, how="left", maintain_order="left")
     )
-    is_stopped = pl.col("denial").is_in(list(_STOPPED))
+    # A call that Esc stops is recorded as refused, but an interrupt then names its answer.
+    is_halted = pl.col("is_halted") & pl.col("error_message").str.starts_with(_REFUSED)
+    is_stopped = pl.col("denial").is_in(list(_STOPPED)) | is_halted.fill_null(value=False)
     by_words = situations.cause_in(pl.col("error_message"), is_denied=~is_stopped)
     cause = pl.when(is_stopped).then(pl.lit("interrupted")).otherwise(by_words)
     is_bash = pl.col("name") == "Bash"
@@ -351,11 +364,7 @@ def _children(rows: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
         pl.concat([frame.select(columns).drop_nulls() for frame in (results.lazy(), named)])
         .collect()
         .unique(["source", "tool_id"], keep="first", maintain_order=True)
-        .select(
-            "source",
-            "tool_id",
-            child_thread_id=pl.concat_str("owner_id", pl.lit("/"), "result_agent_id"),
-        )
+        .select("source", "tool_id", child_thread_id=_SUBAGENT)
     )
 
 

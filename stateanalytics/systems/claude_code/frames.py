@@ -203,7 +203,10 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
         "title or name of the session that it gives", read_from="customTitle|aiTitle|agentName"
     )
     permission_mode = Text("who is asked before tools run", read_from="permissionMode")
-    message_id = Text("the provider's id of the answer", read_from="message.id")
+    message_id = Text(
+        "the provider's id of the answer, or of the one that an interrupt stopped",
+        read_from="message.id|interruptedMessageId",
+    )
     request_id = Text("the provider's id of the request", read_from="requestId")
     model = Text("model id; null: no model wrote it", read_from="message.model")
     stop_reason = Text(

@@ -42,6 +42,7 @@ FIELDS: Fields = {
     "retry_in_ms": (("retryInMs",), "DOUBLE"),
     "is_by_shutdown": (("interruptedByShutdown",), "BOOLEAN"),
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
+    "is_stopped": (("toolUseResult.interrupted",), "BOOLEAN"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
     "is_meta": (("isMeta",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
@@ -174,6 +175,8 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
                     "tool": pl.col("tool_ends_turn") & ~is_failed,
                 }
             ),
+            # Versions without a kind of denial say so next to the output.
+            denial=pl.coalesce("denial", pl.when("is_stopped").then(pl.lit("interrupted"))),
             error_type=is_error.then(tag),
             # Both limits have the same tag, and older versions wrote no other.
             error_kind=is_error.then(
