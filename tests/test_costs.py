@@ -458,9 +458,11 @@ def test_what_a_run_reported_stands_once_by_model() -> None:
 def test_tokens_by_model_add_up_to_what_the_samples_have(
     sample: str, n_input: int, n_output: int
 ) -> None:
-    told = used_tokens(sa.read(ROOT / "data" / "samples" / sample, progress=False))
+    snap = sa.read(ROOT / "data" / "samples" / sample, progress=False)
+    told = used_tokens(snap)
     assert told.select("source", "system", "entity_id", "model").is_unique().all()
-    assert (told["n_input_tokens"].sum(), told["n_output_tokens"].sum()) == (n_input, n_output)
+    for used in (told, snap.entities.filter(entity_type="session")):
+        assert (used["n_input_tokens"].sum(), used["n_output_tokens"].sum()) == (n_input, n_output)
 
 
 def test_a_group_that_is_none_is_said(snap: sa.Snapshot) -> None:

@@ -105,6 +105,15 @@ def test_tokens_of_caches_that_nobody_reported_are_not_known_and_not_none(tmp_pa
     assert caches.null_count().row(0) == (told.height, told.height)
 
 
+def test_tokens_of_a_title_and_of_a_summary_are_those_of_the_session(tmp_path):
+    title = event(11, "usage.recorded", source="title", tokens={"input": 5, "output": 1})
+    read = {"input": 7, "output": 2, "reasoning": 1, "cache": {"read": 40}}
+    told = facts_of(tmp_path, *CRASH, title, event(12, "compaction.ended", tokens=read)).entities
+    used = told.select("entity_type", "n_input_tokens", "n_output_tokens", "n_cache_read_tokens")
+    assert used.filter(entity_type="session").row(0)[1:] == (3 + 5 + 47, 4 + 1 + 3, 40)
+    assert used.filter(entity_type="turn").row(0)[1:] == (3, 4, None)
+
+
 @pytest.mark.slow
 @examples(15)
 @given(seed=st.integers(0, 10**6), n_again=st.integers(0, 8))

@@ -330,14 +330,22 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
     of_sessions = _sessions(details, session_rows)
     parts = (of_sessions, of_turns, of_executions, of_steps, of_tools)
     stacked = pl.concat([_conformed(part, schema.ENTITIES) for part in parts])
-    return add_recorded(_with_all_tokens(stacked, of_steps, of_sessions), details)
+    spent = _spent(of_steps, details[OF_EVENTS["session"].name])
+    return add_recorded(_with_all_tokens(stacked, spent, of_sessions), details)
 
 
 _SEPARATE_TOKENS = ("n_cache_read_tokens", "n_cache_write_tokens", "n_reasoning_tokens")
+_TOKENS = ("n_input_tokens", "n_output_tokens", *_SEPARATE_TOKENS)
+
+
+def _spent(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Steps, and the events of sessions with tokens that were used outside of them."""
+    is_spent = pl.any_horizontal(pl.col("type").str.ends_with(kind) for kind in SPENT_OUTSIDE_STEPS)
+    return pl.concat([steps.with_columns(at="started_at"), events.filter(is_spent)], how="diagonal")
 
 
 def _with_all_tokens(
-    entities: pl.DataFrame, steps: pl.DataFrame, sessions: pl.DataFrame
+    entities: pl.DataFrame, spent: pl.DataFrame, sessions: pl.DataFrame
 ) -> pl.DataFrame:
     """Entities with all tokens that were read and written, as in other systems.
 
@@ -345,34 +353,36 @@ def _with_all_tokens(
     """
     ids = {"step": "entity_id", "execution": "run_id", "turn": "of_turn", "session": "session_id"}
     by_steps = [
-        steps.group_by("source", entity_id=name)
-        .agg(total(name) for name in _SEPARATE_TOKENS)
+        spent.group_by("source", entity_id=name)
+        .agg(total(name) for name in _TOKENS)
         .with_columns(entity_type=pl.lit(kind))
         for kind, name in ids.items()
     ]
     # The row of a session counts all of it; events may begin in its middle.
     by_rows = sessions.filter(pl.col("row_input_tokens").is_not_null()).select(
         "source",
-        *(pl.col(f"row_{name.removeprefix('n_')}").alias(name) for name in _SEPARATE_TOKENS),
+        *(pl.col(f"row_{name.removeprefix('n_')}").alias(name) for name in _TOKENS),
         entity_id="session_id",
         entity_type=pl.lit("session"),
     )
     key = ["source", "entity_type", "entity_id"]
-    separate = pl.concat([by_rows, *by_steps], how="diagonal_relaxed").unique(
+    tokens = pl.concat([by_rows, *by_steps], how="diagonal_relaxed").unique(
         key, keep="first", maintain_order=True
     )
-    used = entities.drop(_SEPARATE_TOKENS, strict=False).pipe(left_joined, separate, on=key)
+    used = entities.drop(_TOKENS, strict=False).pipe(left_joined, tokens, on=key)
     cache_read, cache_write, reasoning = (pl.col(name).fill_null(0) for name in _SEPARATE_TOKENS)
+    # As in the row of a session: where nothing was reported, nothing was used.
+    none = pl.when(pl.col("n_turns") > 0, entity_type="session").then(0)
     return schema.ENTITIES.conform(
         used.with_columns(
-            pl.col("n_input_tokens") + cache_read + cache_write,
-            pl.col("n_output_tokens") + reasoning,
+            pl.col("n_input_tokens").fill_null(none) + cache_read + cache_write,
+            pl.col("n_output_tokens").fill_null(none) + reasoning,
         )
     )
 
 
 def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -> pl.DataFrame:
-    """Sessions with the columns of entities, and their tokens by rows and by steps."""
+    """Sessions with the columns of entities, but for their tokens."""
     last = (
         details["opencode_executions"]
         .filter("is_last")
@@ -389,11 +399,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
     first = (
         details["opencode_executions"]
         .group_by(SESSION_KEY)
-        .agg(
-            first_started_at=pl.col("started_at").min(),
-            step_input_tokens=pl.col("n_input_tokens").sum(),
-            step_output_tokens=pl.col("n_output_tokens").sum(),
-        )
+        .agg(first_started_at=pl.col("started_at").min())
     )
     joined = details["opencode_sessions"].select(
         *SESSION_KEY, "last_at", "n_turns", "event_cost_usd", place="directory"
@@ -421,9 +427,6 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         last_activity_at=pl.coalesce("last_at", "active_at", moment("created_ms")),
         last_message_at="active_at",
         is_end_approximate=pl.col("is_end_inferred"),
-        # The row of a session counts all of it; events may begin in its middle.
-        n_input_tokens=pl.coalesce("row_input_tokens", "step_input_tokens"),
-        n_output_tokens=pl.coalesce("row_output_tokens", "step_output_tokens"),
         cost_usd=pl.coalesce("row_cost_usd", "event_cost_usd"),
     )
 
@@ -510,16 +513,11 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
 
     In opencode's frames cached and reasoning tokens are not part of those read and written.
     """
-    events = facts.detail(OF_EVENTS["session"])
-    is_spent = pl.any_horizontal(pl.col("type").str.ends_with(kind) for kind in SPENT_OUTSIDE_STEPS)
     sums = (
         ("n_input_tokens", ("n_cache_read_tokens", "n_cache_write_tokens")),
         ("n_output_tokens", ("n_reasoning_tokens",)),
     )
-    spent = pl.concat(
-        [facts.detail(frames.STEPS).with_columns(at="started_at"), events.filter(is_spent)],
-        how="diagonal",
-    )
+    spent = _spent(facts.detail(frames.STEPS), facts.detail(OF_EVENTS["session"]))
     return spent.with_columns(
         *(pl.col(name) + pl.sum_horizontal(*others) for name, others in sums),
         # A migration writes "unknown" for what it could not infer of old summaries.

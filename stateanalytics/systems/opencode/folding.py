@@ -418,8 +418,6 @@ def fold_sessions(
         n_steps=pl.col("n_steps").sum(),
         n_retries=pl.col("n_retries").sum(),
         step_cost_usd=total("cost_usd"),
-        n_input_tokens=total("n_input_tokens"),
-        n_output_tokens=total("n_output_tokens"),
         model=pl.col("model").drop_nulls().last(),
         provider=pl.col("provider").drop_nulls().last(),
         last_agent=pl.col("agent").drop_nulls().last(),
@@ -701,7 +699,7 @@ def _sessions(
         era=pl.col("era").last(),
     )
     of_executions = executions.group_by(SESSION_KEY, maintain_order=True).agg(
-        pl.col("n_steps", "cost_usd", "n_input_tokens", "n_output_tokens").sum(),
+        pl.col("n_steps", "cost_usd").sum(),
         pl.col(MODEL).last(),
         n_executions=pl.len().cast(pl.Int64),
         n_turns=pl.len().cast(pl.Int64),
