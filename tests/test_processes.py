@@ -64,6 +64,9 @@ def look_at(folder: Path, **options: object) -> dict:
         (lambda: [note(MINE, procStart="1")], (False, "process_dead")),  # its id was reused
         (lambda: [note(MINE, procStart="1"), note(MINE)], (True, "stalled")),  # it was resumed
         (lambda: [note(MINE, pidDomain=machine_name())], (True, "stalled")),
+        (lambda: [note(MINE, status="waiting", waitingFor="permission prompt")], (True, "idle")),
+        (lambda: [note(MINE, status="waiting", procStart="1")], (False, "process_dead")),
+        (lambda: [note(MINE, status="waiting", procStart="1"), note(MINE)], (True, "stalled")),
         (lambda: [note(ended(), pidDomain="linux:other:pid:[1]")], (None, "stalled")),
         (lambda: [note(MINE, procStart=None)], (None, "stalled")),
         (lambda: ["{", "[]", '{"pid": "x"}', '{"pid": true}', note(-1)], (None, "stalled")),

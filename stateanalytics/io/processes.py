@@ -55,12 +55,15 @@ class Process:
         When it started, in the clock ticks of ``/proc/<pid>/stat``; None if not recorded.
     machine : str or None
         Its machine and namespace of ids, as `machine_name`; None if not recorded.
+    is_waiting : bool
+        Whether it waits for a person, which proves something only while it lives.
     """
 
     session_id: str
     pid: int
     start: str | None = None
     machine: str | None = None
+    is_waiting: bool = False
 
 
 def machine_name() -> str | None:

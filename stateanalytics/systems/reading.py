@@ -199,31 +199,40 @@ def read_and_keep(
 
 
 def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
-    """Present facts, with ``process_alive`` where a system records its processes."""
+    """Present facts, with ``process_alive`` where a system records its processes.
+
+    Open work of a process that lives and waits for a person has a question to one.
+    """
     noted = [
-        (place.label, process.session_id, is_alive(process))
+        (place.label, process.session_id, is_alive(process), process.is_waiting)
         for place in places
         if place.archived is None and place.system is not None and place.system.files is not None
         for process in place.system.files.processes(place.path)
     ]
-    schema_of = {"source": pl.String, "session": pl.String, "found": pl.Boolean}
+    flags = dict.fromkeys(("found", "is_waiting"), pl.Boolean)
+    schema_of = {"source": pl.String, "session": pl.String, **flags}
     alive, is_unsure = pl.col("found").any(), pl.col("found").is_null().any()
     # A resumed session may still have the record of its earlier process, which died.
     found = (
         pl.DataFrame(noted, schema=schema_of, orient="row")
         .group_by("source", "session")
-        .agg(found=pl.when(alive | ~is_unsure).then(alive))
+        .agg(
+            pl.col("is_waiting").filter("found").any(),
+            found=pl.when(alive | ~is_unsure).then(alive),
+        )
     )
     parts = [name for known in all_systems() for name in known.runs.part_types]
     is_part = pl.col("entity_type").is_in(parts)
     # Subagents have the id of their session, and run in its process.
     session = pl.when(~is_part).then(pl.col("session_id").str.extract(r"^([^/]*)"))
-    is_gone = ~pl.col("found") & pl.col("recorded_outcome").is_null()
+    is_open = pl.col("recorded_outcome").is_null()
+    is_gone = ~pl.col("found") & is_open
     entities = (
         facts.entities.with_columns(session=session)
         .join(found, on=["source", "session"], how="left", maintain_order="left")
         .with_columns(
             process_alive=pl.coalesce("found", "process_alive"),
+            n_questions=pl.when(is_open & pl.col("is_waiting")).then(1).otherwise("n_questions"),
             recorded_health=pl.when(~is_gone.fill_null(value=False)).then("recorded_health"),
         )
     )

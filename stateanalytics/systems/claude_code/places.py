@@ -119,7 +119,9 @@ def processes(path: Path) -> Iterator[Process]:
                 value if isinstance(value := note.get(key), str) else None
                 for key in ("procStart", "pidDomain")
             )
-            yield Process(legible(session_id), pid, start, machine)
+            # The status is written when it changes: one that is busy may still hang.
+            is_waiting = note.get("status") == "waiting"
+            yield Process(legible(session_id), pid, start, machine, is_waiting)
 
 
 def companions(path: Path) -> list[Path]:
