@@ -797,3 +797,15 @@ def test_tests_that_a_person_stops_are_not_refused(tmp_path, is_named, is_late, 
     assert set(sa.failures.signs(facts)["sign"]) == {outcome, "interrupted"}
     turns = facts.detail(frames.TURNS)
     assert turns["situation"].to_list() == ["interrupted", *["good"] * is_late]
+
+
+def test_a_call_is_that_of_its_record_and_not_of_a_logged_request(tmp_path):
+    transcript = begun_transcript()
+    blob = {"role": "assistant", "content": [call("t", "Agent")]}
+    transcript.add("api-request-blob", message=blob, timestamp=None, uuid=None)
+    transcript.answer(call("t", "Agent"), stop="tool_use", usage=USAGE)
+    RESULT(transcript)
+    GOOD(transcript)
+    facts = facts_of(tmp_path, transcript)
+    assert state_of(facts)["outcome"] == "completed"
+    assert facts.detail(frames.TOOLS)["started_at"].null_count() == 0

@@ -250,8 +250,10 @@ def _what() -> pl.Expr:
 
 def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:
     """Calls and results of tools, and blocks of any other kind, known or not."""
+    # A logged request repeats messages, without a time and maybe before their own records.
+    is_message = pl.col("type").is_in(["user", "assistant"])
     blocks = (
-        lines.filter(pl.col("blocks").list.len() > 0)
+        lines.filter(is_message, pl.col("blocks").list.len() > 0)
         .select("row", "file", "line_no", "blocks")
         .with_columns(place=pl.int_ranges(pl.col("blocks").list.len()))
         .explode("blocks", "place")
