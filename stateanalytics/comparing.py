@@ -36,6 +36,7 @@ from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import run_costs
 from stateanalytics.failures.call_outcomes import call_rows, calls, share_by_session
 from stateanalytics.failures.failure_rows import ended_runs, find_members
+from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.conditions import (
     COUNTED,
@@ -53,6 +54,7 @@ from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.summaries.shapes import COMPARED
 from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells
+from stateanalytics.systems.history import begins_of
 from stateanalytics.systems.linking import used_tokens
 from stateanalytics.weekly_limits import FEWEST_WEEKS, MOST_WEEKS
 from stateanalytics.weekly_limits import MEASURES as JUDGED
@@ -257,6 +259,8 @@ def compare(
     ask = _Asked(snap, asked, groups, every, str(tz or "UTC"), prices, population)
     rows = ask.rows(now)
     steps = None if every is None else _steps(rows, now, whole, every, ask.tz)
+    if steps is not None and asked.rows == "failed":
+        rows = ask.rows(now, steps)
     past = None
     if against == BEFORE and every is None:
         if now is None:
@@ -344,8 +348,11 @@ class _Asked(NamedTuple):
     prices: str | Path | None
     population: pl.DataFrame
 
-    def rows(self, window: Window | None) -> pl.DataFrame:
-        """The rows that the measure counts, with the groups, ``hit`` or ``weight``, ``unit``."""
+    def rows(self, window: Window | None, steps: pl.DataFrame | None = None) -> pl.DataFrame:
+        """The rows that the measure counts, with the groups, ``hit`` or ``weight``, ``unit``.
+
+        The incidents of a step are its own, as those of a window are.
+        """
         name, as_of = self.measure.name, self.snap.as_of
         here, sources = self.population, self.snap.sources
         if window is not None:
@@ -353,6 +360,11 @@ class _Asked(NamedTuple):
         match self.measure.rows:
             case "failed":
                 failed = find_members(self.snap, window=window, rows=self.population)
+                if steps is not None:
+                    windows = [Window(since, until, "") for since, until in steps.rows()]
+                    begins = begins_of(self.snap.entities)
+                    parts = members_within_each(failed, windows, as_of, begins)
+                    failed = pl.concat([failed.clear(), *parts.values()], how="diagonal")
                 kept = failed.select(*ENTITY_KEY, "incident_id", "cause", placed_at="failed_at")
                 rows = _described(kept.filter(entity_type=RUN), self.population)
             case "attempts":

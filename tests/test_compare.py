@@ -189,6 +189,13 @@ def test_steps_add_up_to_the_whole_in_every_zone(every, tz, demo):
 
 
 @pytest.mark.slow
+def test_incidents_of_a_step_are_those_of_its_window(demo):
+    steps = demo.compare("incidents", every="1w").frame.tail(3)
+    for since, until, *counts in steps.select("since", "until", "value", "n_of").rows():
+        alone = demo.compare("incidents", window=(since, until)).frame
+        assert alone.select("value", "n_of").row(0) == tuple(counts)
+
+
 def test_days_follow_the_clock_of_the_zone(demo):
     day = demo.compare("runs", window="2026-03-29", tz="Europe/Berlin").frame
     assert (day["until"] - day["since"]).item() == timedelta(hours=23)
