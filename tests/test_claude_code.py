@@ -809,3 +809,31 @@ def test_a_call_is_that_of_its_record_and_not_of_a_logged_request(tmp_path):
     facts = facts_of(tmp_path, transcript)
     assert state_of(facts)["outcome"] == "completed"
     assert facts.detail(frames.TOOLS)["started_at"].null_count() == 0
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("two", "one")])
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_a_session_that_goes_on_in_another_is_its_parent(tmp_path, names, is_copied):
+    """As 2.1.332 writes it when a session moves to the background; or with a summary alone."""
+    old, new = map(begun_transcript, names)
+    GOOD(old)
+    new.lines = [{**line, "sessionId": new.session_id} for line in old.lines * is_copied]
+    new.user("Go on", 60)
+    GOOD(new)
+    old.add("continued-in", 50, uuid=None, continuedInSessionId=new.session_id)
+    sessions = facts_of(tmp_path, old, new, as_of=new.now).detail(frames.SESSIONS)
+    known = sessions.select("thread_id", "parent_thread_id", "n_turns").rows()
+    assert set(known) == {(old.session_id, None, 1), (new.session_id, old.session_id, 1)}
+
+
+def test_a_fork_that_names_no_origin_has_the_one_whose_records_it_copied(tmp_path):
+    old, fork = begun_transcript("one"), begun_transcript("two")
+    old.add("queue-operation", 0, uuid=None, operation="dequeue")
+    GOOD(old)
+    fork.lines = [{**line, "sessionId": fork.session_id} for line in old.lines if line["uuid"]]
+    fork.now = old.now
+    fork.add("queue-operation", 60, uuid=None, operation="dequeue")
+    GOOD(fork)
+    sessions = facts_of(tmp_path, old, fork, as_of=fork.now).detail(frames.SESSIONS)
+    parents = dict(sessions.select("thread_id", "parent_thread_id").rows())
+    assert parents == {old.session_id: None, fork.session_id: old.session_id}

@@ -49,16 +49,13 @@ def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
     threads = rows.group_by(THREAD).agg(
         begun_at=at.filter(~pl.col("is_copied"), pl.col("what").is_in(list(SIGNS))).min(),
         copied_until=at.filter("is_copied").max(),
-        wrote_at=pl.coalesce(at.filter(pl.col("uuid").is_null()).min(), at.min()),
         origin=pl.col("copied_from").drop_nulls().last(),
+        copied_since=pl.col("copied_since").drop_nulls().last(),
     )
-    forks = threads.drop_nulls("origin").join(
-        threads.select("source", origin="thread_id", origin_wrote_at="wrote_at"),
-        on=["source", "origin"],
-    )
+    forks = threads.drop_nulls("origin")
     # Two forks of a deleted session have records in common, and neither is the origin: what the
     # second fork began with is not recorded.
-    is_sibling = (pl.col("copied_until") < pl.col("origin_wrote_at")).fill_null(value=False)
+    is_sibling = (pl.col("copied_until") < pl.col("copied_since")).fill_null(value=False)
     inherited = (
         states.join(
             forks.filter(~is_sibling).select("source", "origin", "begun_at", fork="thread_id"),

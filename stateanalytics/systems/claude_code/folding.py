@@ -34,7 +34,7 @@ _REFUSED = "The user doesn't want to"
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
-    *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from"),
+    *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from", "continued_in"),
 )
 
 
@@ -61,6 +61,12 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     is_side = pl.col("is_sidechain").fill_null(value=False)
     # Few columns are sorted and joined; the other ones are added at the end.
     marks = lines.select(_ORDER_COLUMNS).with_row_index("row")
+    # Only the old session names the new one, which begins with copies of its records.
+    continued = (
+        marks.drop_nulls("continued_in")
+        .select("source", owner_id="continued_in", continues="session_id")
+        .unique(["source", "owner_id"], keep="first", maintain_order=True)
+    )
     named = (
         marks.join(_shuffled(marks), on=file, how="left", maintain_order="left")
         .with_columns(
@@ -71,7 +77,9 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
                 file_agent, pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
             ),
         )
+        .join(continued, on=["source", "owner_id"], how="left", maintain_order="left")
         .with_columns(
+            forked_from=pl.coalesce("forked_from", "continues"),
             thread_id=pl.when(pl.col("agent").is_null())
             .then("owner_id")
             .otherwise(pl.concat_str("owner_id", pl.lit("/"), "agent")),
@@ -97,7 +105,8 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     )
     marked = _with_replays(_with_copies(_with_commands(keyed)))
     kept = marked.drop(
-        "request_id", "session_id", "agent_id", "is_sidechain", "is_replay", "is_shuffled"
+        *("request_id", "session_id", "agent_id", "is_sidechain"),
+        *("is_replay", "is_shuffled", "continues"),
     )
     return kept.hstack(lines.select(pl.exclude(_ORDER_COLUMNS))[kept["row"]]).drop("row")
 
@@ -148,10 +157,11 @@ def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``is_copied``, and ``copied_from``: the other thread that the record belongs to."""
+    """Add ``is_copied``, and of the thread that the record belongs to id and begin."""
     key = ("source", "key")
     # A fork has the moments of its origin, except in records without an id, which are its own.
-    begins = pl.coalesce(pl.col("at").filter(pl.col("uuid").is_null()).min(), pl.col("at").min())
+    is_own = pl.col("uuid").is_null() & pl.col("continued_in").is_null()
+    begins = pl.coalesce(pl.col("at").filter(is_own).min(), pl.col("at").min())
     keyed = rows.with_columns(key=pl.coalesce("answer_id", "uuid"), begins=begins.over(THREAD))
     several = keyed.filter(pl.col("thread_id").n_unique().over(key) > 1)
     copies = (pl.col("agent").is_not_null(), pl.col("forked_from").is_not_null())
@@ -159,7 +169,7 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
         several.drop_nulls("key")
         .sort(*key, *copies, "begins", "thread_id", nulls_last=True)
         .unique(key, keep="first", maintain_order=True)
-        .select(*key, keeper="thread_id")
+        .select(*key, keeper="thread_id", since="begins")
     )
     # Side questions replay the answers of the session that asked, with other request ids.
     answers = rows.filter(pl.col("agent").is_null(), pl.col("what") == "assistant")
@@ -170,9 +180,11 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
     is_replay = pl.col("agent").is_not_null() & pl.col("in_session").fill_null(value=False)
     is_other = (pl.col("keeper") != pl.col("thread_id")).fill_null(value=False)
     copied = joined.with_columns(
-        is_copied=is_other | is_replay, copied_from=pl.when(is_other).then("keeper")
+        is_copied=is_other | is_replay,
+        copied_from=pl.when(is_other).then("keeper"),
+        copied_since=pl.when(is_other).then("since"),
     )
-    return copied.drop("key", "begins", "keeper", "in_session")
+    return copied.drop("key", "begins", "keeper", "since", "in_session")
 
 
 def _with_replays(rows: pl.DataFrame) -> pl.DataFrame:
@@ -382,10 +394,12 @@ def sessions_of(
     is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
     at = pl.col("at").filter(is_own & pl.col("what").is_in(list(SIGNS)))
     is_answer = pl.col("what") == "assistant"
+    # What two forks of a deleted session have in common is older than both.
+    origin = pl.col("copied_from").filter(pl.col("at") >= pl.col("copied_since"))
     sessions = rows.group_by(THREAD, maintain_order=True).agg(
         pl.col("file").first(),
         pl.col("title", "directory", "program_version").drop_nulls().last(),
-        pl.col("forked_from").drop_nulls().first(),
+        pl.coalesce(pl.col("forked_from").drop_nulls().first(), origin.last()),
         session_id=pl.col("owner_id").first(),
         agent_id=pl.col("agent").first(),
         first_at=at.min(),

@@ -34,7 +34,7 @@ class ClaudeSessions(OfInput, key=("source", "thread_id")):
     thread_id = Text("the session, or its subagent: an id in `entities`")
     session_id = Text("the session that it belongs to")
     agent_id = Text("the subagent; null: the session itself")
-    parent_thread_id = Text("who started the subagent, or was forked")
+    parent_thread_id = Text("who started the subagent, or was forked or continued")
     parent_tool_id = Text("the tool call that started it")
     file = Text("its transcript; of several the first")
     n_files = Integer("transcripts that record it")
@@ -197,6 +197,7 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
     agent_id = Text("subagent, as stored", read_from="agentId")
     is_sidechain = YesNo("record of a subagent or of a side question", read_from="isSidechain")
     forked_from = Text("session that it was copied from", read_from="forkedFrom.sessionId")
+    continued_in = Text("session in which this one goes on", read_from="continuedInSessionId")
     program_version = Text("version of Claude Code that wrote it", read_from="version")
     directory = Text("working directory", read_from="cwd")
     title = Text(

@@ -356,7 +356,7 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-_IDS = ("uuid", "message_id", "session_id", "forked_from")
+_IDS = ("uuid", "message_id", "session_id", "forked_from", "continued_in")
 
 
 def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
@@ -376,7 +376,7 @@ FOLDING = Folding(
     family_columns=("source", "file", *_IDS),
     node=pl.col("file"),
     nodes_of=_nodes_of,
-    ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from")),
+    ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from", "continued_in")),
     assemble=assembled,
 )
 rebuilt_sources = partial(sources_with_records, folding=FOLDING)
