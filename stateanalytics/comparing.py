@@ -48,7 +48,15 @@ from stateanalytics.sql.conditions import (
 )
 from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import counted, rows_of, sampling_units, share_of, within
+from stateanalytics.state.population import (
+    counted,
+    has_no_end_in,
+    outdated_sources,
+    rows_of,
+    sampling_units,
+    share_of,
+    within,
+)
 from stateanalytics.stats.distributions import benjamini_hochberg
 from stateanalytics.stats.intervals import weighted_count
 from stateanalytics.summaries.shapes import COMPARED
@@ -233,7 +241,8 @@ def compare(
     holds at a false discovery rate of 5 % over the table; with too few it is
     *not_enough_data*, and a value that no system records is null.
 
-    A run belongs to the step in which it ended, a duration and a call to that of its start.
+    A run belongs to the step in which it ended, an open one to the last; a duration and a
+    call to that of its start.
     By ``model`` a cost counts for each model of a run.
 
     Examples
@@ -261,6 +270,9 @@ def compare(
     steps = None if every is None else _steps(rows, now, whole, every, ask.tz)
     if steps is not None and asked.rows == "failed":
         rows = ask.rows(now, steps)
+    if steps is not None and asked.rows == "runs":
+        newest = Window(steps["since"][-1], steps["until"][-1], "")
+        rows = rows.filter(~has_no_end_in(outdated_sources(snap.sources, newest)))
     past = None
     if against == BEFORE and every is None:
         if now is None:

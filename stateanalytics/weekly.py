@@ -113,7 +113,7 @@ class _Week(NamedTuple):
     def of(cls, snap: Facts, window: Window, known_at: datetime, policy: Policy) -> _Week:
         past = facts_at(snap, known_at).facts
         ever = rows_of(past, policy=policy)
-        rows = within(ever, window, as_of=past.as_of)
+        rows = within(ever, window, as_of=past.as_of, sources=snap.sources)
         started = to_completion(spells(past, window=window, rows=ever), pl.lit(known_at))
         week = pl.lit(window.label).alias("week")
         span_s = observed_s(window, past.as_of, begins_of(past.entities)).alias("observed_s")

@@ -1,10 +1,13 @@
 """A source that ends before the window is said first, and leaves the numbers alone."""
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics.comparing import compare
 from stateanalytics.core.windows import read_window
-from stateanalytics.reporting.material import without_outdated
+from stateanalytics.reporting.material import Material
+from stateanalytics.weekly import weekly_numbers
 from tests.failures import run
 from tests.frames import AS_OF, ago, facts
 from tests.samples import SAMPLES
@@ -52,15 +55,35 @@ def test_what_is_open_in_an_old_store_does_not_look_dead():
 )
 def test_else_nothing_is_excluded(sources):
     given = read(*sources)
-    kept, outdated = without_outdated(given, WEEK)
-    assert kept is given
-    assert outdated.is_empty()
+    material = Material.of(given, WEEK, sa.Policy.v1())
+    assert material.facts is given
+    assert material.whole is material
+    assert material.outdated.is_empty()
 
 
 def test_a_source_that_reaches_to_the_beginning_of_the_window_counts():
     for days, n in ((6.99, 0), (7, 1)):
         given = read(source("new.db", 1), source("old.db", days))
-        assert without_outdated(given, WEEK)[1].height == n
+        assert Material.of(given, WEEK, sa.Policy.v1()).outdated.height == n
+
+
+def test_the_chapters_on_all_data_and_other_weeks_have_that_work():
+    given = read(source("new.db", 1), source("old.db", 40))
+    material = Material.of(given, WEEK, sa.Policy.v1())
+    assert material.facts.entities.height == 2
+    assert material.whole.facts.entities.height == material.whole.ever.height == 3
+    then = read_window((ago(days=47), ago(days=39)), as_of=AS_OF)
+    assert material.over(then).rows["entity_id"].to_list() == ["old"]
+    made = sa.report(given, sections=["provenance", "audit"], shown=False).summary
+    assert "3 entities" in made["provenance"]["finding"]
+    assert made["audit"]["n"] == sa.audit(given).height
+
+
+def test_weeks_leave_that_work_out_as_the_page_does():
+    given = read(source("new.db", 1), source("old.db", 40))
+    runs = weekly_numbers(given, 8).filter(pl.col("group_kind").is_null(), measure="runs")
+    steps = compare(given, "runs", every="1w").frame
+    assert runs["n"].to_list()[-1] == steps["value"].to_list()[-1] == 2
 
 
 @pytest.mark.slow

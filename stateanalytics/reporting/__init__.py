@@ -16,7 +16,7 @@ from stateanalytics.core.text import APART, CELL, as_written, visible
 from stateanalytics.core.windows import Moment, read_moment, read_window
 from stateanalytics.errors import ArgumentError, in_short
 from stateanalytics.io.outputs import write_output
-from stateanalytics.reporting.material import Material, Plain, without_outdated
+from stateanalytics.reporting.material import Material, Plain
 from stateanalytics.state.policy import Policy
 
 if TYPE_CHECKING:
@@ -148,9 +148,8 @@ def report(
         prepare()
     with progress("report", 1 + len(chosen), shown=shown) as begin:
         begin("states")
-        current, outdated = without_outdated(facts, reported)
         material = Material.of(
-            current,
+            facts,
             reported,
             policy or Policy.v1(),
             by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
@@ -159,7 +158,6 @@ def report(
             registry=registry,
             prices=table,
             detectors=rules,
-            outdated=outdated,
             declared=changes,
             zone=tz or "UTC",
         )

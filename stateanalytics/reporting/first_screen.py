@@ -448,7 +448,7 @@ def coverage_of(
     losses : polars.DataFrame
         Losses of data, from `losses_of`.
     outdated : polars.DataFrame, optional
-        Those of them whose open work is excluded, from `material.without_outdated`.
+        Those of them whose open work is excluded, from `Material.outdated`.
 
     Returns
     -------

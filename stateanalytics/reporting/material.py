@@ -95,8 +95,8 @@ class Material:
         Further columns by which groups are compared in the section on the fleet.
     detectors : sequence of Detector, optional
         Those that are compared; by default those of the current releases about trouble.
-    outdated : polars.DataFrame, optional
-        Sources whose open work is excluded, from `without_outdated`.
+    of_all : Material, optional
+        The same without that exclusion, where there is one: see `whole`.
     declared : path or polars.DataFrame, optional
         What changed, as for `changes`.
     zone : str
@@ -116,7 +116,7 @@ class Material:
     prices: pl.DataFrame = field(default_factory=price_table)
     by: Sequence[str] = ()
     detectors: Sequence[Detector] | None = None
-    outdated: pl.DataFrame | None = None
+    of_all: Material | None = None
     declared: object = None
     zone: str = "UTC"
     _mined: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False)
@@ -135,17 +135,19 @@ class Material:
         registry: pl.DataFrame | None = None,
         prices: pl.DataFrame | None = None,
         detectors: Sequence[Detector] | None = None,
-        outdated: pl.DataFrame | None = None,
         declared: object = None,
         zone: str = "UTC",
     ) -> Material:
-        """Derive states and reasons once, and narrow the facts to the window."""
+        """Derive states and reasons once, and narrow the facts to the window.
+
+        Open work of sources that do not reach into the window is not among them.
+        """
         states, reasons = states_and_reasons(facts, policy=policy)
         ever = population(facts.entities, states, as_of=facts.as_of)
         for name in by:
             ever = with_group(ever, name, own or {}, 'sa.report(snap, by="project")')
         rows = within(ever, window, as_of=facts.as_of)
-        return cls(
+        every = cls(
             facts,
             states,
             reasons,
@@ -158,30 +160,61 @@ class Material:
             prices=price_table() if prices is None else prices,
             by=by,
             detectors=detectors,
-            outdated=outdated,
             declared=declared,
             zone=zone,
         )
+        is_excluded = has_no_end_in(outdated_sources(facts.sources, window))
+        excluded = facts.entities.filter(is_excluded)
+        if excluded.is_empty():
+            return every
+
+        states, reasons, ever, rows = (
+            frame.join(excluded, on=ENTITY_KEY, how="anti", maintain_order="left")
+            for frame in (states, reasons, ever, rows)
+        )
+        return replace(
+            every,
+            facts=replace(facts, entities=facts.entities.filter(~is_excluded)),
+            states=states,
+            reasons=reasons,
+            ever=ever,
+            rows=rows,
+            of_all=every,
+            _mined={},
+            _mining_lock=Lock(),
+        )
+
+    @property
+    def whole(self) -> Material:
+        """The same with all that was read, for what is judged by all of it."""
+        return self.of_all or self
+
+    @property
+    def outdated(self) -> pl.DataFrame:
+        """Sources whose open work, if they have any, is not among the rows."""
+        return outdated_sources(self.facts.sources, self.window)
 
     def over(self, window: Window) -> Material:
         """The facts over another window, open runs as they stood equally long after its end."""
         # Hours after the end of a week, only runs that never end are still open: in both weeks.
         at = window.until + max(self.facts.as_of - self.window.until, -TICK)
-        if at >= self.facts.as_of:
-            rows = within(self.ever, window, as_of=self.facts.as_of)
+        facts, ever = self.whole.facts, self.whole.ever
+        if at >= facts.as_of:
+            rows = within(ever, window, as_of=facts.as_of, sources=facts.sources)
             return replace(self, window=window, rows=rows)
-        past = rewound(without_settled_work(self.facts, at, self.ever["is_open"]), at)
+        past = rewound(without_settled_work(facts, at, ever["is_open"]), at)
         judged = states_of(past.facts, policy=self.policy)
         at_end = population(past.facts.entities, judged, as_of=past.at)
         # An end that was recorded later is an end all the same: no run is counted twice.
-        of_window = within(self.ever.lazy(), window, as_of=self.facts.as_of)
+        of_window = within(ever.lazy(), window, as_of=facts.as_of)
+        is_old = has_no_end_in(outdated_sources(facts.sources, window))
         ended = of_window.filter(~pl.col("is_open")).collect()
         had_begun = pl.coalesce("started_at", "created_at") < instant(window.until)
         is_unknown = pl.col("is_lost") & (pl.col("entity_type") == "session")
         others = (
             at_end.lazy()
             .with_columns(is_lost=past.lost["status"])
-            .filter(pl.col("is_open") | is_unknown, had_begun.fill_null(value=True))
+            .filter(pl.col("is_open") | is_unknown, had_begun.fill_null(value=True), ~is_old)
             .join(ended.lazy(), on=ENTITY_KEY, how="anti", maintain_order="left")
             .collect()
         )
@@ -337,25 +370,6 @@ class Material:
     def open_runs(self) -> pl.DataFrame:
         """Those of `runs` that are open at as-of."""
         return self.rows.filter(is_counted(RUN), "is_open")
-
-
-def without_outdated(facts: Facts, window: Window) -> tuple[Facts, pl.DataFrame]:
-    """The facts without open work of sources that do not reach into a window, and these sources.
-
-    Parameters
-    ----------
-    facts : Facts
-    window : Window
-
-    Returns
-    -------
-    tuple of Facts and polars.DataFrame
-        See `population.outdated_sources`.
-    """
-    outdated = outdated_sources(facts.sources, window)
-    if outdated.is_empty():
-        return facts, outdated
-    return replace(facts, entities=facts.entities.filter(~has_no_end_in(outdated))), outdated
 
 
 def arguments_of(window: Window, as_of: datetime) -> str:

@@ -24,8 +24,8 @@ VERDICTS = {
 
 def summarize_audit(material: Material) -> Plain:
     """Contradictions by code with examples, and status changes by their legality."""
-    facts, policy = material.facts, material.policy
-    contradictions, transitions = audited(facts, policy=policy, states=material.states)
+    whole = material.whole
+    contradictions, transitions = audited(whole.facts, policy=whole.policy, states=whole.states)
     by_code = {rows["code"][0]: rows for rows in contradictions.partition_by("code")}
     return {
         "finding": _finding(contradictions, transitions),

@@ -66,7 +66,7 @@ def _as_of(material: Material) -> str:
 
 
 def _finding(material: Material, findings: list[Plain]) -> str:
-    facts, at = material.facts, material.as_of
+    facts, at = material.whole.facts, material.as_of
     if facts.entities.is_empty():
         return say("data.empty", at=at)
     read = say(
@@ -91,7 +91,7 @@ def _short(material: Material, findings: list[Plain]) -> str:
     """
     n_warnings = sum(finding["severity"] == "warning" for finding in findings)
     warnings = say("data.warnings", n=n_warnings) if n_warnings else ""
-    n_sessions = _n_sessions(material.facts)
+    n_sessions = _n_sessions(material.whole.facts)
     at = "" if material.as_of in material.window.label else say("data.at", at=material.as_of)
     return say("data.short", n_sessions=n_sessions, at=at, warnings=warnings)
 
@@ -101,7 +101,7 @@ def _n_sessions(facts: Facts) -> int:
 
 
 def _entities(material: Material) -> list[Plain]:
-    read = material.facts.entities.lazy().group_by("entity_type").agg(n_read=pl.len())
+    read = material.whole.facts.entities.lazy().group_by("entity_type").agg(n_read=pl.len())
     shown = material.rows.lazy().group_by("entity_type").agg(n_in_window=pl.len())
     counts = read.join(shown, on="entity_type", how="left")
     counts = counts.with_columns(pl.col("n_in_window").fill_null(0))

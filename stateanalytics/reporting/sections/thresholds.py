@@ -23,7 +23,8 @@ def summarize_thresholds(material: Material) -> Plain:
     Judged by the whole snapshot, not by the window alone, because tails need all the data.
     Of a large fleet, sessions are drawn at random.
     """
-    advice = recommend(material.facts, policy=material.policy, rows=material.ever)
+    whole = material.whole
+    advice = recommend(whole.facts, policy=whole.policy, rows=whole.ever)
     known = advice.frame.filter(pl.col("verdict") != "not_enough_data").sort(
         pl.col("verdict").replace_strict({name: place for place, name in enumerate(SAID)}),
         -(pl.col("gain_low") / pl.col("loss_today")),
@@ -50,7 +51,7 @@ def summarize_thresholds(material: Material) -> Plain:
             for row in plain_rows(advice.frame.filter(pl.col("borrowed_s").is_not_null()))
         ],
         "worksheet": _worksheet(advice, known),
-        "review": _review(material),
+        "review": _review(whole),
     }
 
 
