@@ -103,6 +103,10 @@ ROWS = [
         id="above an upper limit",
     ),
     pytest.param(
+        session(raw_status=None, **silent(hours=9)), ("C4", "A6"), "condition", "the rule of C4",
+        id="beyond both limits",
+    ),
+    pytest.param(
         session(ended_at=ago(seconds=40)), ("B16", "A6"), "construct",
         "B16 fires for “running, and has an end”, A6 counts 40 s of silence",
         id="a verdict beside a silence",

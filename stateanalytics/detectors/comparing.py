@@ -609,7 +609,9 @@ def _cause() -> pl.Expr:
         pl.col("liveness_b") == _OF_LIVENESS["assumed"]
     )
     other_liveness = takes_for_dead & (pl.col("liveness_a") != pl.col("liveness_b"))
-    above = _passes("b", measured_b, limit_b) & (measured_b >= pl.col("upper_s_b"))
+    # What passes the own limit of b is silent for another reason than its limit or column.
+    own_passed = _passes("b", measured_b, limit_b)
+    above = own_passed & (measured_b >= pl.col("upper_s_b"))
     straddled = (measured_a > limit_a) & (measured_b <= limit_b)
     rules: Mapping[str, pl.Expr] = {
         "scope": ~pl.col("covered_b"),
@@ -617,9 +619,9 @@ def _cause() -> pl.Expr:
         "liveness": other_liveness & same_construct & ~passed,
         "construct": ~same_construct & ~is_version,
         "strictness": at_limit & (limit_a <= limit_b) & is_equal,
-        "threshold": (passed & (limit_a != limit_b) & with_limit_of_a) | above,
+        "threshold": (passed & ~own_passed & (limit_a != limit_b) & with_limit_of_a) | above,
         "clock": is_equal & straddled & (pl.col("clock_a") != pl.col("clock_b")),
-        "input": passed & other_columns & (with_measure_of_a | ~is_version),
+        "input": passed & ~own_passed & other_columns & (with_measure_of_a | ~is_version),
         "version": is_version,
     }
     chosen = pl.coalesce(
