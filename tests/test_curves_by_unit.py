@@ -9,8 +9,14 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from stateanalytics.survival import jackknife
+from stateanalytics.survival.comparison import compare
 from stateanalytics.survival.curves import confidence_band, kaplan_meier, quantiles, restricted_mean
-from stateanalytics.survival.incidence import cause_table, completion_times, cumulative_incidence
+from stateanalytics.survival.incidence import (
+    cause_table,
+    completion_times,
+    cumulative_incidence,
+    never_ending,
+)
 from stateanalytics.survival.jackknife import LAST_COVARIANCE, UNIT_VARIANCE
 from tests.survival_data import TYPE_I
 
@@ -77,8 +83,13 @@ def test_where_each_spell_is_a_unit_nothing_changes():
               for frame in (alone, spells)]  # fmt: skip
     assert curves[0].equals(curves[1])
     # Of spells whose unit nobody knows each is alone, too.
-    unknown = spells.with_columns(unit=pl.lit(None, pl.String))
+    unknown = spells.with_columns(unit=pl.lit(None))
     assert cumulative_incidence(unknown).equals(cumulative_incidence(spells))
+    runs = unknown.drop("entry_s").with_columns(
+        ended=True, ending="cause", model=pl.Series(["a", "b"] * 30), kind=pl.lit("k")
+    )
+    assert never_ending(runs)["n_units"].item() == 60
+    assert {*compare(runs, adjust="kind")["n_units"]} == {30}
 
 
 def fan_outs(sizes, *, every_s=60.0):

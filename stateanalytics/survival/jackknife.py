@@ -52,15 +52,22 @@ _KEYS = ("show_id", "invocation_id", "session_id", "entity_id")
 def with_known_units(spells: pl.DataFrame) -> pl.DataFrame:
     """Spells with ``unit``, the show or invocation of a run, where they have the keys of runs.
 
-    A frame that has units keeps them. What is not a frame is returned as it is: the caller's
-    check of its input explains the mistake.
+    A frame that has units keeps them; a spell of unknown unit (null) is a unit of its own. What
+    is not a frame is returned as it is: the caller's check of its input explains the mistake.
     """
-    if not isinstance(spells, pl.DataFrame) or UNIT in spells.columns:
+    if not isinstance(spells, pl.DataFrame):
         return spells
-    keys = [name for name in _KEYS if name in spells.columns]
-    if not keys or "source" not in spells.columns:
+    if UNIT not in spells.columns:
+        keys = [name for name in _KEYS if name in spells.columns]
+        if not keys or "source" not in spells.columns:
+            return spells
+        spells = spells.with_columns(
+            unit=pl.concat_str("source", pl.coalesce(keys), separator="\n")
+        )
+    if not spells[UNIT].has_nulls():
         return spells
-    return spells.with_columns(unit=pl.concat_str("source", pl.coalesce(keys), separator="\n"))
+    own = pl.lit("\n") + pl.int_range(pl.len()).cast(pl.String)
+    return spells.with_columns(unit=pl.coalesce(pl.col(UNIT).cast(pl.String), own))
 
 
 def with_units(spells: pl.DataFrame) -> pl.DataFrame:
@@ -68,13 +75,13 @@ def with_units(spells: pl.DataFrame) -> pl.DataFrame:
 
     Examples
     --------
-    >>> with_units(pl.DataFrame({"duration_s": [1.0, 2.0]}))["unit"].to_list()
-    ['0', '1']
+    >>> with_units(pl.DataFrame({"duration_s": [1.0, 2.0]}))["unit"].n_unique()
+    2
     """
     spells = with_known_units(spells)
     if not isinstance(spells, pl.DataFrame) or UNIT in spells.columns:
         return spells
-    return spells.with_columns(unit=pl.int_range(pl.len()).cast(pl.String))
+    return with_known_units(spells.with_columns(unit=pl.lit(None, pl.String)))
 
 
 # --- the variance of an incidence at every duration --------------------------------------
@@ -198,9 +205,9 @@ def corrected_variance(frame: pl.LazyFrame, share: str, unit_variance: pl.Expr) 
 
 
 def unit_number() -> pl.Expr:
-    """A number for each unit of each stratum; a spell of unknown unit is a unit of its own."""
-    number = pl.coalesce(pl.col(UNIT).rank("dense"), pl.int_range(pl.len()) + pl.len())
-    return pl.col(STRATUM).cast(pl.UInt64) * (2 * pl.len() + 1) + number.cast(pl.UInt64)
+    """A number for each unit of each stratum."""
+    number = pl.col(UNIT).rank("dense").cast(pl.UInt64)
+    return pl.col(STRATUM).cast(pl.UInt64) * (pl.len() + 1) + number
 
 
 def leverage_weight() -> pl.Expr:

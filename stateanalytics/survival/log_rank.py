@@ -147,10 +147,9 @@ def logrank_by_unit(
 
 
 def _with_unit_numbers(spells: pl.DataFrame) -> pl.DataFrame:
-    """Spells with ``unit`` as a number; a spell of unknown unit is a unit of its own."""
-    own = pl.int_range(pl.len()) + pl.len()
-    known = pl.col(UNIT).rank("dense").cast(pl.Int64) if UNIT in spells.columns else None
-    return spells.with_columns(unit=own if known is None else pl.coalesce(known, own))
+    """Spells with ``unit`` as a number; without units, each spell is a unit of its own."""
+    unit = pl.col(UNIT).rank("dense") if UNIT in spells.columns else pl.int_range(pl.len())
+    return spells.with_columns(unit=unit.cast(pl.Int64))
 
 
 def _counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
