@@ -379,6 +379,14 @@ def test_each_curve_marks_todays_value_and_the_best_once(advice):
     assert set(marked["is_today"]) <= {0, 1}
 
 
+def test_todays_value_is_the_cheapest_only_up_to_the_price_from_which_the_best_is(advice):
+    row = advice.frame.row(by_predicate=pl.col("name") == "slow", named=True)
+    curve = advice.curves.filter(pl.col("threshold_s").is_in([3600.0, 5400.0]), name="slow")
+    fewer, longer = -curve["mistakes"].diff()[1], curve["waiting_h"].diff()[1]
+    assert row["best_s"] == 5400
+    assert row["right_price_high"] == pytest.approx(curve["hour"][0] * longer / fewer)
+
+
 def test_what_small_kinds_borrow_is_marked_and_nothing_rests_on_it(advice):
     frame = advice.frame.filter(pl.col("borrowed_s").is_not_null())
     assert frame.filter(name="stale.engine").height == 1

@@ -398,6 +398,9 @@ def _right_if(constant: Constant, result: _Assessment, costs: Costs) -> dict[str
     range_ = None if result.curve is None else break_even(result.curve, constant.today_s)
     if range_ is None:
         return {}
+    # All values among which the best one was chosen, also those that few runs reached.
+    if result.choice is not None:
+        range_ = break_even(result.choice.curve, constant.today_s) or range_
     price, hour = prices(constant, costs)
     low, high = (end * hour for end in range_)
     if result.choice is None and constant.is_of_silence:
