@@ -350,7 +350,11 @@ def test_what_todays_limit_cuts_off_cannot_speak_for_it():
 
 
 def test_a_limit_that_nobody_set_is_chosen():
-    row = judge(time_limit("agent", None), runs(450), Costs(run_hour=60.0)).row
+    rows = runs(450)
+    row = judge(time_limit("agent", None), rows, Costs(run_hour=60.0)).row
+    n_good = rows.filter("ended", "is_good").height
+    assert row["n"] == n_good < 450
+    assert f"Evidence: {n_good} invocations ended well, " in row["in_words"]
     assert row["verdict"] in ("choose", "not_identified")
     assert row["gain"] is None
 

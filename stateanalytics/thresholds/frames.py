@@ -42,11 +42,11 @@ class Advice(Columns, key=("name",)):
     )
     borrowed_high_s = Real("upper end of the interval of `borrowed_s`", unit="s")
     per = Text("what mistakes and losses are counted per")
-    n = Integer("independent units behind it (invocations, or sessions without one)")
+    n = Integer("independent units (invocations) with a run that ended well, or a healthy silence")
     n_needed = Integer("units that `healthy_upper_s` needs")
     n_more = Integer("about how many more of them would decide; null: decided, or cannot tell")
     n_deaths = Integer("deaths; null: not needed")
-    n_at_risk = Integer("units under observation at the recommended value, else at the best")
+    n_at_risk = Integer("all units under observation at the recommended value, else at the best")
     n_kinds_borrowed = Integer("other kinds behind `borrowed_s`")
     n_effective = Real("effective sample size (Kish)")
     healthy_upper_s = Real(

@@ -564,7 +564,7 @@ def in_words(
     is_advised = row["verdict"] in (*_DECIDED, *DIRECTIONS)
     known = () if is_advised else _known(constant, row, curve)
     if row["verdict"] != "not_enough_data":
-        return _fitted(_verdict(constant, row), known, _evidence(row))
+        return _fitted(_verdict(constant, row), known, _evidence(constant, row))
     too_few = say(
         "advice.not_enough",
         units=count(row["n"], "invocation") if row["n"] else "0 invocations",
@@ -692,7 +692,7 @@ _UNDECIDED = ("cannot_tell", "not_identified")
 """Verdicts that give no value, so that nothing is said of what it would rest on."""
 
 
-def _evidence(row: Mapping[str, Any]) -> str:
+def _evidence(constant: Constant, row: Mapping[str, Any]) -> str:
     """The units, how many are at risk, and what a single unit and other costs would change."""
     n_effective, is_open = round(row["n_effective"]), row["verdict"] in _UNDECIDED
     is_same = is_open or n_effective == row["n"]
@@ -700,6 +700,7 @@ def _evidence(row: Mapping[str, Any]) -> str:
     evidence = say(
         "advice.evidence",
         n=row["n"],
+        which="" if constant.is_of_silence else " ended well",
         effective="" if is_same else say("advice.effective", n=n_effective),
         n_at_risk=row["n_at_risk"],
         at_s=row["recommended_s"] or row["bound_s"] or row["best_s"],
