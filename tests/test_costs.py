@@ -188,16 +188,17 @@ def test_first_passes_hours_and_retries_are_those_of_the_runs() -> None:
     )  # fmt: skip
     rows.append({**rows[-1], "entity_id": "q", "session_id": "a", "attempt": 1})
     snap = facts(rows)
-    shown = ("n_completed", "n_first_pass", "run_s", "retries_usd")
+    shown = ("n_completed", "n_first_pass", "n_first_pass_of", "run_s", "retries_usd")
     # "b" does not say which attempt it was.
-    assert sa.failures.costs(snap, by=()).select(shown).rows() == [(3, 1, 3 * 3600.0, 4.0)]
+    assert sa.failures.costs(snap, by=()).select(shown).rows() == [(3, 1, 2, 3 * 3600.0, 4.0)]
     by_model = sa.failures.costs(snap, by="model").select("model", *shown).rows()
-    assert by_model == [(None, 1, 0, 3600.0, 4.0), ("m", 2, 1, 7200.0, 0.0)]
+    assert by_model == [(None, 1, 0, 1, 3600.0, 4.0), ("m", 2, 1, 1, 7200.0, 0.0)]
     [first] = sa.failures.costs(facts(rows[1:2]), by=()).select(shown).rows()
-    assert first == (1, None, 3600.0, None)
+    assert first == (1, None, 0, 3600.0, None)
     failed = {**rows[1], "raw_status": "failed"}
-    assert sa.failures.costs(facts([failed]), by=()).select(shown).rows() == [(0, 0, 3600.0, None)]
-    assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, None, 0.0)]
+    [none] = sa.failures.costs(facts([failed]), by=()).select(shown).rows()
+    assert none == (0, 0, 0, 3600.0, None)
+    assert sa.failures.costs(facts([]), by=()).select(shown).rows() == [(0, 0, 0, None, 0.0)]
 
 
 def test_a_prompt_is_repeated_only_after_it_failed_the_last_time() -> None:

@@ -263,6 +263,7 @@ class Costs(Columns, key=("<by>",)):
     n_first_pass = Integer(
         "of those that completed, by the first attempt; null: none says which attempt it was"
     )
+    n_first_pass_of = Integer("of those that completed, runs that say which attempt it was")
     run_s = Real("time of their work together; null: not known", unit="s")
     retries_usd = Real(
         "total of runs that repeat work (later attempts, repeated prompts); null: none says so",

@@ -99,14 +99,15 @@ def costs(
     -------
     polars.DataFrame
         One row per group, by period if there is one, the most expensive first: ``n_runs``,
-        ``n_completed``, ``n_merged``; ``n_first_pass``, completed by the first attempt, of runs
-        that say which it was (null where none that completed does); ``run_s``, the time of their
-        work (of a session with turns, that of its turns); ``retries_usd``, the total cost of runs
-        that repeat work (`is_retry`; null where no run says whether it does). By ``model`` these
-        three are by the last model of a run. Then for costs as ``reported``, as ``estimated`` from
-        list prices, and in ``total`` (reported where possible, else estimated): ``…_usd``, null
-        where no run has a cost, 0 without runs; ``…_n`` runs with a cost; ``…_per_completed_usd``
-        and ``…_per_merged_usd`` of those; ``…_lost_usd`` in runs that are failures.
+        ``n_completed``, ``n_merged``; ``n_first_pass``, completed by the first attempt, of
+        ``n_first_pass_of`` that completed and say which it was (null where none does); ``run_s``,
+        the time of their work (of a session with turns, that of its turns); ``retries_usd``, the
+        total cost of runs that repeat work (`is_retry`; null where no run says whether it does).
+        By ``model`` these three are by the last model of a run. Then for costs as ``reported``, as
+        ``estimated`` from list prices, and in ``total`` (reported where possible, else estimated):
+        ``…_usd``, null where no run has a cost, 0 without runs; ``…_n`` runs with a cost;
+        ``…_per_completed_usd`` and ``…_per_merged_usd`` of those; ``…_lost_usd`` in runs that are
+        failures.
 
     Raises
     ------
@@ -174,6 +175,7 @@ def costs(
         n_again=pl.when(is_again.is_not_null().any()).then(is_again.sum()),
         _n=pl.len(),
         n_first_pass=pl.when(is_known).then((~is_again_good).sum().cast(pl.Int64)),
+        n_first_pass_of=is_again_good.count().cast(pl.Int64),
         run_s=pl.when(took_s.is_not_null().any()).then(took_s.sum()),
     )
     retries = count_costs(runs.filter(is_again), used, table, by)
@@ -183,11 +185,13 @@ def costs(
     for measure in (measures, retries.select(*by, retries_usd="total_usd")):
         found = found.join(measure, on=by, how="left", nulls_equal=True, maintain_order="left")
     has_none = (pl.col("n_again") == 0) | (pl.col("n_runs") == 0)
+    added = ("n_first_pass", "n_first_pass_of", "run_s", "retries_usd")
     no_retry = pl.when(has_none).then(0 * pl.col("total_usd"))
     return found.with_columns(
         n_first_pass=pl.when(pl.col("_n").is_not_null()).then("n_first_pass").otherwise(0),
         retries_usd=pl.coalesce("retries_usd", no_retry),
-    ).select(*names[:place], "n_first_pass", "run_s", "retries_usd", *names[place:])
+        n_first_pass_of=pl.col("n_first_pass_of").fill_null(0),
+    ).select(*names[:place], *added, *names[place:])
 
 
 def doubts(findings: pl.DataFrame) -> str:
