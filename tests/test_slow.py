@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
+from stateanalytics.stats.intervals import wilson
 from tests.examples import examples
 from tests.generators import durations
 from tests.survival_data import TYPE_I, at
@@ -49,6 +50,12 @@ def test_what_a_threshold_would_have_flagged():
     assert [hour[name] for name in counts] == [7, 4, 1, 2, 1, 1]
     assert hour["well"] == pytest.approx(1 / 3)
     assert hour["well_low"] < 1 / 3 < hour["well_high"]
+
+
+def test_fan_outs_whose_runs_end_alike_are_one_witness_each():
+    rows = [(4000, end) for end in ("completed", "completed", "failed") for _ in range(4)]
+    hour = told(runs(rows, unit=[place // 4 for place in range(12)]), 3600)
+    assert (hour["well"], hour["well_low"], hour["well_high"]) == (2 / 3, *wilson(2, 3))
 
 
 def test_an_age_at_the_threshold_is_not_flagged():

@@ -7,13 +7,15 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.core.words import CANDIDATES_S, each_in_words, say
 from stateanalytics.errors import check_columns, check_number
-from stateanalytics.stats.intervals import wilson_columns
+from stateanalytics.stats.shares import share_of_units
 from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.frames import SlowThresholds, TimeoutCandidates, fixed_columns
 from stateanalytics.survival.incidence import GOOD_END, completion_times, cumulative_incidence
+from stateanalytics.survival.jackknife import UNIT, with_units
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.time_limits import N_NEWEST, implicit_timeouts
 
@@ -285,7 +287,7 @@ KNOWN_AS = {1800.0: "30 min (ADR-0017)", 3600.0: "1 h (ADR-0025, policy v1)"}
 THRESHOLDS_S = (
     600.0, 900.0, 1800.0, 2700.0, 3600.0, 5400.0, 7200.0, 10800.0, 14400.0, 21600.0,
 )  # fmt: skip
-WEEK = "week"
+WEEK, WELL = "week", ("well", "well_low", "well_high")
 
 
 def slow_thresholds(
@@ -316,8 +318,8 @@ def slow_thresholds(
         ``n_flagged``, runs that got older than it; among these ``n_finished_well``,
         ``n_ended_otherwise`` (a time limit included) and ``n_open``; ``n_unknown``, runs
         censored before that age; ``well``, the share of ended flagged runs that finished well,
-        with Wilson's interval; ``healthy_flagged``, the share of all completing runs that it
-        flags (`completion_times`), with its interval, and ``horizon_s``, up to which that
+        with Wilson's interval by unit; ``healthy_flagged``, the share of all completing runs that
+        it flags (`completion_times`), with its interval, and ``horizon_s``, up to which that
         ``is_identified``.
 
     Raises
@@ -349,14 +351,14 @@ def slow_thresholds(
     ages = THRESHOLDS_S if thresholds_s is None else tuple(thresholds_s)
     for age in ages:
         check_number("Each of thresholds_s", age, 3600, is_above=True)
-    counted = spells.filter(pl.col("left_out").is_null()).with_columns(
+    counted = with_units(spells.filter(pl.col("left_out").is_null())).with_columns(
         pl.col("started_at").cast(MOMENT).dt.strftime("%G-W%V").alias(WEEK)
     )
     runs, names = (
         rows.lazy().rename({STRATUM: _WORK}).collect() for rows in number(counted, strata)
     )
     thresholds = sorted({*map(float, ages), *KNOWN_AS})
-    flagged = pl.concat([_count_flagged(runs, threshold) for threshold in thresholds])
+    flagged = pl.concat([_count_flagged(runs, threshold, conf_level) for threshold in thresholds])
     shares = completion_times(runs, by=_WORK, conf_level=conf_level)
     horizons = shares.select(_WORK, "horizon_s").unique()
     known = pl.DataFrame({"threshold_s": list(KNOWN_AS), "known_as": list(KNOWN_AS.values())})
@@ -375,17 +377,13 @@ def slow_thresholds(
                 ("healthy_flagged_high", "share_low", pl.lit(None, pl.Float64)),
             )
         )
-        .with_columns(_over=pl.col("n_finished_well") + pl.col("n_ended_otherwise"))
-        .with_columns(
-            wilson_columns("n_finished_well", "_over", confidence=conf_level, prefix="well")
-        )
         .join(names, on=_WORK, how="left")
         .sort(_WORK, "threshold_s")
         .select(*strata, *fixed_columns(SlowThresholds))
     )
 
 
-def _count_flagged(runs: pl.DataFrame, threshold: float) -> pl.DataFrame:
+def _count_flagged(runs: pl.DataFrame, threshold: float, conf_level: float) -> pl.DataFrame:
     is_flagged = pl.col("duration_s") > threshold
     is_open, is_well = pl.col("ending") == "running", pl.col("ending") == "completed"
     counts = {
@@ -396,8 +394,17 @@ def _count_flagged(runs: pl.DataFrame, threshold: float) -> pl.DataFrame:
         "n_open": (is_flagged & is_open).sum(),
         "n_unknown": (~is_flagged & ~pl.col("ended")).sum(),
     }
+    ended = runs.lazy().filter(is_flagged, ~is_open).group_by(_WORK, UNIT)
+    by_unit = ended.agg(x=is_well.sum(), m=pl.len()).with_columns(times=1).pipe(collected)
+    shares = [
+        (work, share.n_hits / share.n, *(share.interval(confidence=conf_level) or ()))
+        for (work,), units in by_unit.partition_by(_WORK, as_dict=True).items()
+        for share in (share_of_units(units),)
+    ]
+    schema = [(_WORK, pl.UInt32), *((name, pl.Float64) for name in WELL)]
     return (
         runs.group_by(_WORK)
         .agg(count.cast(pl.Int64).alias(name) for name, count in counts.items())
         .with_columns(threshold_s=pl.lit(threshold))
+        .join(pl.DataFrame(shares, schema, orient="row"), on=_WORK, how="left")
     )

@@ -181,8 +181,8 @@ class SlowThresholds(Columns, key=("<by>", "threshold_s")):
     n_open = Integer("of these, not ended")
     n_unknown = Integer("runs cut off before that age: not known")
     well = Real("of the flagged runs that have ended, the share that completed")
-    well_low = Real("lower end of its 95 % interval (Wilson)")
-    well_high = Real("upper end of its 95 % interval (Wilson)")
+    well_low = Real("lower end of its 95 % interval, by unit (Wilson)")
+    well_high = Real("upper end of its 95 % interval, by unit (Wilson)")
     healthy_flagged = Real(
         "share of all completing runs that the threshold flags; null: not identified"
     )
