@@ -122,10 +122,10 @@ def kaplan_meier(
     polars.DataFrame, shape (n_distinct_durations, n_by + 9)
         Sorted by stratum and ``duration_s``; ``n_at_risk``, ``n_events`` count spells,
         ``survival`` is a probability, ``survival_se`` its standard error by unit (null
-        where the curve is 0, or with fewer than 5 units), ``survival_low`` and
-        ``survival_high`` the interval, null where it is not defined (at 0, and for log-log
-        at 1); ``from_s``, where the curve begins: above 0 it holds for spells that lasted
-        until then, and earlier ends are not counted (null: there were never
+        where the curve is 0, or with fewer than 5 units, if one has several spells),
+        ``survival_low`` and ``survival_high`` the interval, null where it is not defined (at 0,
+        and for log-log at 1); ``from_s``, where the curve begins: above 0 it holds for spells
+        that lasted until then, and earlier ends are not counted (null: there were never
         ``least_at_risk``, and nothing is known); ``n_units``.
 
     Raises

@@ -52,7 +52,7 @@ class KaplanMeier(Columns, key=("<by>", "duration_s")):
     n_at_risk = Integer("spells under observation just before this duration")
     n_events = Integer("spells that ended at this duration")
     survival = Real("probability to be still open after this duration")
-    survival_se = Real("its standard error by unit; null: the curve is 0, or fewer than 5 units")
+    survival_se = Real("its standard error; null: at 0, or fewer than 5 units of several spells")
     survival_low = Real("lower end of its 95 % interval; null: not defined there")
     survival_high = Real("upper end of its 95 % interval; null: not defined there")
     from_s = Real("duration at which the curve begins; null: too few were ever at risk", unit="s")
