@@ -395,10 +395,11 @@ def restricted_mean(
     -----
     The area under the curve up to the horizon; the variance is the sum over ends u of
     (area from u to the horizon)² d/(n(n-d)). The additional variance by unit is added as if
-    it moved the whole curve together, which is an upper bound; with fewer than 5 units
-    ``mean_se`` is null. Where the median is not identified, this is the mean to report: "within
-    the first hour, 22 minutes". A curve with late entries that begins at ``from_s`` gives the
-    mean of spells that lasted until then.
+    it moved the whole curve together, which is an upper bound. ``mean_se`` is null with fewer
+    than 5 units of several spells, and where nothing varies: no end before the horizon, or all
+    at once. Where the median is not identified, this is the mean to report: "within the first
+    hour, 22 minutes". A curve with late entries that begins at ``from_s`` gives the mean of
+    spells that lasted until then.
 
     Examples
     --------
@@ -450,6 +451,8 @@ def restricted_mean(
             + pl.col("_between_units").sum().pow(2)
         )
         .sqrt()
+        # Where nothing varies, nothing is known of its variance.
+        .replace(0.0, None)
         .alias("mean_se"),
         (pl.col("n_units").first() - 1).alias("_degrees"),
         at.max().alias("longest_s"),

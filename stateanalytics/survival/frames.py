@@ -161,7 +161,7 @@ class RestrictedMean(Columns, key=("<by>",)):
     by = CompletionTimes.by
     until_s = Real("the horizon", unit="s")
     mean_s = Real("mean duration, each counted up to the horizon; null: not identified", unit="s")
-    mean_se = Real("its standard error", unit="s")
+    mean_se = Real("its standard error; null: not known, or nothing varies", unit="s")
     mean_low_s = Real("lower end of its interval", unit="s")
     mean_high_s = Real("upper end of its interval", unit="s")
     longest_s = Real("longest duration in the data", unit="s")
