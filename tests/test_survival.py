@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stateanalytics.charts.survival import say_survival
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.stats.distributions import chi_square_tail
 from stateanalytics.survival.curves import (
@@ -388,6 +389,10 @@ def test_too_few_ends_for_a_bound_are_said():
     words = quantiles(kaplan_meier(spells), [0.5, 0.95])["in_words"].to_list()
     assert words[0] == "50 % end within 10 s (5 s to 15 s)"
     assert words[1] == "95 % end within 19 s (no interval: 20 of 59 ends needed)"
+    at_once = kaplan_meier(spells.with_columns(duration_s=7.0))
+    words = quantiles(at_once, 0.5)["in_words"].item()
+    assert words == "50 % end within 7 s (no interval: all that were left ended at once)"
+    assert say_survival(at_once) == "Half of the runs end within 7 s (no interval); p95 is 7 s."
 
 
 def test_missing_and_mistyped_columns_say_what_to_do():

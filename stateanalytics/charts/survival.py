@@ -536,7 +536,8 @@ def _within(row: dict[str, object]) -> str:
     if row["duration_s"] is None:
         return say("chart.no_median")
     median, low, high = (row[f"duration{end}_s"] for end in ("", "_low", "_high"))
-    return say("chart.within", median=median, low=low, high=high)
+    name = "chart.within_alone" if low is None else "chart.within"
+    return say(name, median=median, low=low, high=high)
 
 
 def _name(values: Sequence[object]) -> str:

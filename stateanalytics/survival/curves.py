@@ -508,6 +508,8 @@ def _end_in_words(row: dict[str, Any]) -> str:
         ends = say("quantile.few_ends", n=row["n_events"], needed=needed)
     elif not row["is_sure"] and row["n_units"] < jackknife.FEWEST_UNITS:
         ends = say("quantile.few_units", n=row["n_units"], needed=jackknife.FEWEST_UNITS)
+    elif row["duration_low_s"] is None:
+        ends = say("quantile.at_once")
     else:
         ends = say("quantile.ends", **row)
     percent = f"{round(100 * row['prob'], 1):g}"
