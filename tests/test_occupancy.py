@@ -39,6 +39,10 @@ def test_shares_by_hand_with_a_way_back_and_a_cut():
     assert at(lives, 8) == pytest.approx({**thirds, "stalled": 0})
     assert at(lives, 2, "recover")["stalled"] == 1.0
     assert at(lives, 6, "recover")["stalled"] == 0.0
+    # Nine that begin one by one are all running at last, whatever their steps sum to.
+    waiting = [("queued", 0, 1 + place, "running") for place in range(9)]
+    begun = stretches(*waiting, *(("running", 1 + place, 50, None) for place in range(9)))
+    assert at(begun, 40) == {"queued": 0.0, "running": 1.0}
 
 
 def test_variance_by_hand():

@@ -214,6 +214,8 @@ def test_all_censored_stays_at_one_and_no_quantile_is_identified():
     assert curve["survival_low"].to_list() == [None, None]
     assert quantiles(curve, [0.5])["is_identified"].to_list() == [False]
     assert restricted_mean(curve, 2).row(0)[1:5] == (2.0, None, None, None)
+    rounded = kaplan_meier(running.with_columns(duration_s=pl.Series([5.3, 14.1])))
+    assert restricted_mean(rounded, 14.1)["mean_s"].item() == 14.1
     assert cumulative_incidence(running.with_columns(cause=pl.lit(None, pl.String))).height == 0
 
 

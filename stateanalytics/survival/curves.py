@@ -14,7 +14,7 @@ from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
 from stateanalytics.stats.distributions import kolmogorov_quantile, student_quantile
 from stateanalytics.survival import jackknife
-from stateanalytics.survival.frames import KaplanMeier, fixed_columns
+from stateanalytics.survival.frames import KaplanMeier, RestrictedMean, fixed_columns
 from stateanalytics.survival.risk_sets import (
     MIN_AT_RISK,
     STRATUM,
@@ -465,13 +465,14 @@ def restricted_mean(
     half_s = pl.col("mean_se") * pl.col("_degrees").map_elements(
         lambda degrees: student_quantile(conf_level, max(degrees, 1)), return_dtype=pl.Float64
     )
-    ends = {"mean_low_s": pl.col("mean_s") - half_s, "mean_high_s": pl.col("mean_s") + half_s}
+    mean_s = pl.col("mean_s")
+    ends = {"mean_s": mean_s, "mean_low_s": mean_s - half_s, "mean_high_s": mean_s + half_s}
     return means.with_columns(
         *(end.clip(0.0, pl.col("_until_s")).alias(name) for name, end in ends.items()),
         until_s="_until_s",
     ).select(
         *(*strata, "until_s"),
-        *(pl.when(known).then(name).alias(name) for name in ("mean_s", "mean_se", *ends)),
+        *(pl.when(known).then(name).alias(name) for name in fixed_columns(RestrictedMean)[1:5]),
         *("longest_s", "is_identified"),
     )
 

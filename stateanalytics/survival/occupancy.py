@@ -145,7 +145,8 @@ def state_occupancy(
     ]
     numbers = dict.fromkeys(("share", "variance", jackknife.UNIT_VARIANCE), pl.Float64)
     empty = pl.DataFrame(schema={**_COUNTED, **numbers, STRATUM: pl.UInt32})
-    curve = pl.concat([empty, *shares]).lazy()
+    # Sums of steps can miss 0 and 1 by rounding.
+    curve = pl.concat([empty, *shares]).lazy().with_columns(pl.col("share").clip(0.0, 1.0))
     curve = curve.join(summary, on=STRATUM, how="left", maintain_order="left")
     recovery = pl.concat([_NO_RECOVERY, *(_recovery(numbered, at, conf_level) for at in times)])
     return collected(
