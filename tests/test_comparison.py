@@ -75,6 +75,7 @@ def test_what_is_reversed_comes_first_and_is_said_in_words(reversed_by_mix):
 def test_the_same_outcomes_are_no_difference(reversed_by_mix):
     row = row_of(reversed_by_mix, "completed", "adjusted")
     assert (row["estimate"], row["is_reversed"]) == (0.0, False)
+    assert row["in_words"].startswith("new completes less than 1 of 100 runs fewer than old ")
 
 
 def test_work_without_a_counterpart_is_named_and_not_compared():

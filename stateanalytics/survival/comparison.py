@@ -399,9 +399,9 @@ def _in_words(row: dict[str, Any], columns: Sequence[str], least: int) -> str:
             f"within {within} ({ends}){mix}"
         )
     if row["measure"] == "completed":
-        more = "more" if estimate > 0 else "fewer"
+        more, n = "more" if estimate > 0 else "fewer", round(100 * abs(estimate))
         return (
-            f"{value} completes {100 * abs(estimate):.0f} of 100 runs {more} than {against} "
+            f"{value} completes {n or 'less than 1'} of 100 runs {more} than {against} "
             f"within {within} ({100 * low:+.0f} to {100 * high:+.0f}){mix}"
         )
     return f"{value} ends {estimate:.2f} times as fast as {against} ({low:.2f} to {high:.2f}){mix}"
