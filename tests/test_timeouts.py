@@ -208,6 +208,11 @@ def test_runs_with_a_longer_limit_tell_what_it_would_have_rescued():
     done = truth.filter(pl.col("latent_s") <= 1800, pl.col("fate") == "completed").height
     assert later["rescued_low"] <= done / truth.height <= later["rescued_high"]
     assert "would have completed" in later["in_words"]
+    # Of three that had longer, nothing can be told: neither before nor after their first end.
+    few = pl.concat([runs.filter(timeout_s=900), runs.filter(pl.col("duration_s") > 1000).head(3)])
+    told = sa.survival.timeout_candidates(few, [900, 901, 1800])
+    assert told["rescued"].to_list() == [None] * 3
+    assert told["in_words"].str.contains("cannot be told").to_list() == [False, True, True]
 
 
 def test_timeouts_count_as_cut_off_however_spells_were_asked_for():

@@ -16,7 +16,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.frames import SlowThresholds, TimeoutCandidates, fixed_columns
 from stateanalytics.survival.incidence import GOOD_END, completion_times, cumulative_incidence
 from stateanalytics.survival.jackknife import UNIT, with_units
-from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
+from stateanalytics.survival.risk_sets import MIN_AT_RISK, STRATUM, number, strata_of
 from stateanalytics.survival.time_limits import N_NEWEST, implicit_timeouts
 
 SHORTEST_S, LONGEST_S = 300.0, 86_400.0
@@ -53,9 +53,10 @@ def timeout_candidates(
         ``cut``, shares of runs with intervals; ``run_hours``, the mean hours of a run under
         that limit; ``gained_per_hour``, completions per extra run-hour since the previous
         candidate; ``rescued``, the share of runs cut by today's limit that would have
-        completed by this one, with its interval (null up to today's limit);
-        ``is_identified`` and ``identified_until_s`` (null: unlimited), where the data
-        end: beyond it everything but the counts is null; ``in_words``.
+        completed by this one, with its interval (null up to today's limit, and where fewer than
+        five runs had a longer one); ``is_identified`` and ``identified_until_s`` (null:
+        unlimited), where the data end: beyond it everything but the counts is null;
+        ``in_words``.
 
     Raises
     ------
@@ -214,17 +215,18 @@ def _rescued(runs: pl.DataFrame, today: pl.DataFrame, conf_level: float) -> pl.D
         .with_columns(entry_s=pl.max_horizontal(entry, "today_s"))
         .filter(pl.col("duration_s") > pl.col("entry_s"))
     )
-    longest = late.group_by(_WORK).agg(late_until_s=pl.col("duration_s").max())
-    # At today's limit itself nothing is rescued yet.
+    # At today's limit itself nothing is rescued yet; of too few nothing is known.
+    nothing = pl.when(pl.len() >= MIN_AT_RISK).then(0.0)
+    longest = late.group_by(_WORK).agg(late_until_s=pl.col("duration_s").max(), rescued=nothing)
     start = longest.join(today, on=_WORK).select(
         _WORK,
         duration_s="today_s",
-        rescued=pl.lit(0.0),
+        rescued="rescued",
         rescued_low=pl.lit(None, pl.Float64),
         rescued_high=pl.lit(None, pl.Float64),
     )
     rescued = pl.concat([start, _completions(late, conf_level, "rescued")])
-    return rescued.join(longest, on=_WORK, how="left").sort("duration_s")
+    return rescued.join(longest.drop("rescued"), on=_WORK, how="left").sort("duration_s")
 
 
 def _at_candidate(
@@ -272,10 +274,11 @@ def _count_longer(grid: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
 def _candidate_in_words(row: dict[str, Any]) -> str:
     if row["is_identified"]:
-        is_rescued = row["rescued"] is not None
-        return say("candidate.known", **row) + (
-            say("candidate.rescued", **row) if is_rescued else ""
-        )
+        words = say("candidate.known", **row)
+        if row["today_s"] is None or row["candidate_s"] <= row["today_s"]:
+            return words
+        name = "candidate.rescued_alone" if row["rescued_low"] is None else "candidate.rescued"
+        return words + say("candidate.not_rescued" if row["rescued"] is None else name, **row)
     is_seen = None not in (row["longest_s"], row["left"])
     return say("candidate.unknown" if is_seen else "candidate.no_runs", **row)
 

@@ -248,7 +248,7 @@ class TimeoutCandidates(Columns, key=("<by>", "candidate_s")):
     gained_per_hour = Real("completions per extra run-hour since the candidate before")
     rescued = Real(
         "share of the runs stopped by today's limit that would have completed; null: up to "
-        "today's limit"
+        "today's limit, or fewer than five had a longer one"
     )
     rescued_low = Real("lower end of its 95 % interval")
     rescued_high = Real("upper end of its 95 % interval")
