@@ -37,6 +37,7 @@ from stateanalytics.failures import run_costs
 from stateanalytics.failures.call_outcomes import call_rows, calls, share_by_session
 from stateanalytics.failures.failure_rows import ended_runs, find_members
 from stateanalytics.failures.incident_grouping import members_within_each
+from stateanalytics.failures.weekly_change import earlier_period
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.conditions import (
     COUNTED,
@@ -208,7 +209,7 @@ def compare(
         ``"2026-05"``, ``"2026-W21"``, ``"2026-05-21"``, ``"2026-Q2"``, ``"2026"``, a pair, as
         in `read_window`; None: all time.
     against : str, pair of moments or Window, optional
-        Another window; or ``"before"``: the month before a month and so on, and with ``every``
+        An earlier window; or ``"before"``: the month before a month and so on, and with ``every``
         the step before each step.
     every : str, optional
         A row for each ``1h``, ``1d``, ``1w``, ``1mo``, ``1q`` or ``1y``.
@@ -230,7 +231,8 @@ def compare(
     Raises
     ------
     ArgumentError
-        If there is no such measure, column, window, step or time zone.
+        If there is no such measure, column, window, step or time zone, or the other window
+        ends after the first one began: what both hold is no evidence of a change.
 
     Notes
     -----
@@ -280,6 +282,7 @@ def compare(
         past = period_before(now, window, zone)
     elif against is not None and against != BEFORE:
         past = read_window(against, as_of=snap.as_of, tz=tz)
+        past = earlier_period(past, now or whole, snap)
     then = rows.clear() if past is None else ask.rows(past)
     values = pl.concat([rows.select(groups), then.select(groups)]).unique(maintain_order=True)
     # Of a step that the window cuts, only the days within it are counted.

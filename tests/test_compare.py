@@ -337,6 +337,7 @@ def test_every_kind_of_measure_is_drawn_over_time_and_side_by_side(measure, demo
         ({"window": "2026-13"}, "no '2026-13' in the calendar"),
         ({"window": "2026-02-30"}, "no '2026-02-30' in the calendar"),
         ({"against": "before"}, "no earlier window than all time"),
+        ({"window": "2026-W21", "against": "2026-05"}, "earlier period ends 2026-06-01(.|\n)*W20"),
         ({"by": "teams.team"}, "no table 'teams' of yours"),
     ],
 )

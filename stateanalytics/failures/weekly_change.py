@@ -321,7 +321,7 @@ def earlier_period(before: object, now: Window, base: Facts) -> Window:
         raise ArgumentError(
             f"The earlier period ends {minute_of(past.until)}, after the later one began "
             f"({minute_of(now.since)}).",
-            'window="2026-W21", before="2026-W20"',
+            "choose one that ended by then, such as 2026-W20 before 2026-W21",
         )
     return past
 
