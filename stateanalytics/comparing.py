@@ -34,7 +34,7 @@ from stateanalytics.core.windows import (
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import run_costs
-from stateanalytics.failures.call_outcomes import call_rows, calls, share_by_session
+from stateanalytics.failures.call_outcomes import OF_SESSION, call_rows, calls, share_by_session
 from stateanalytics.failures.failure_rows import ended_runs, find_members
 from stateanalytics.failures.incident_grouping import members_within_each
 from stateanalytics.failures.weekly_change import earlier_period
@@ -509,6 +509,8 @@ class _Asked(NamedTuple):
             where.append(is_in_or_open if of == "runs" else is_in)
         own = getattr(self.snap, "own_tables", {})
         joined = [own_column(self.population, name, own) for name in self.by] if own else []
+        if of == "calls" and {*self.by, *(one.key for one in joined if one)} & {*OF_SESSION}:
+            table = _CALLS_OF_SESSIONS
         placed = f"CASE WHEN is_terminal THEN {place} ELSE as_of() END" if of == "runs" else place
         at = f"timezone({literal(self.tz)}, {placed})"
         periods = {name: f"strftime({at}, {literal(form)})" for name, form in PERIODS.items()}
@@ -536,6 +538,12 @@ _TABLES = {
     "calls": ("calls", "coalesce(started_at, ended_at)", ("outcome <> 'unknown'",)),
 }
 """Of each kind of rows: their table, the moment that places them, and which of them count."""
+_CALLS_OF_SESSIONS = (
+    "(SELECT * FROM calls LEFT JOIN (SELECT DISTINCT ON (source, thread_id) source, "
+    f"entity_id AS thread_id, {', '.join(OF_SESSION)} FROM entities "
+    "WHERE entity_type = 'session') USING (source, thread_id))"
+)
+"""Calls with the columns of their session, where these are asked for."""
 
 
 def _one() -> pl.Expr:

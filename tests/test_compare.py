@@ -264,6 +264,13 @@ def test_its_query_selects_the_same_rows(measure, demo):
             assert both["value"].to_list() == pytest.approx(both["value_sql"].to_list())
 
 
+def test_calls_are_selected_by_a_column_of_their_session(demo):
+    found = demo.compare("calls", by="model")
+    in_sql = demo.sql(found.sql).select("model", "value").rows()
+    assert dict(in_sql) == dict(found.frame.select("model", "value").rows())
+    assert len(in_sql) > 1
+
+
 # --- retries ------------------------------------------------------------------------------
 
 

@@ -106,7 +106,8 @@ OF = (RUNS, "calls")
 """What can fail: runs and what belongs to them, or the calls of tools inside of runs."""
 CALL = "tool_call"
 """The type that rows of calls have among failures."""
-_OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook", "directory")
+OF_SESSION = ("invocation_id", "agent", "model", "provider", "project", "playbook", "directory")
+"""Columns of the session that `call_rows` adds to each call."""
 _CODES = {
     **{name: f"invocation.{name}" for name in ("failed", "timed_out")},
     **dict.fromkeys(("denied", "interrupted"), "invocation.cancelled"),
@@ -143,7 +144,7 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
     cause = pl.col("cause").replace({"timeout": "own_limit"})
     sessions = (
         snap.entities.filter(entity_type="session")
-        .select("source", *_OF_SESSION, thread_id="entity_id")
+        .select("source", *OF_SESSION, thread_id="entity_id")
         .unique(["source", "thread_id"], keep="first")
     )
     joined = rows.join(sessions, on=["source", "thread_id"], how="left", maintain_order="left")
