@@ -179,7 +179,8 @@ def test_empty_and_one_rater_give_none():
     assert fleiss_kappa(pl.DataFrame({"x": [1], "y": [0]})) is None
     assert fleiss_kappa(pl.DataFrame(schema={"x": pl.Int64, "y": pl.Int64})) is None
     assert krippendorff_alpha(pl.DataFrame({"a": [1, 1], "b": [1, 1]})) is None
-    assert cochran_q(labels(0, 0, 0, 0), ["a", "b"])["p_value"] is None
+    none = {"statistic": None, "df": None, "p_value": None, "n": 0}
+    assert cochran_q(labels(0, 0, 0, 0), ["a", "b"]) == none
 
 
 def test_wrong_words_are_told():

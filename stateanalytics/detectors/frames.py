@@ -134,7 +134,7 @@ class AgreementOverall(Columns):
     fleiss_kappa = Real("over the complete units; null: none, or no variation")
     krippendorff_alpha = Real("over all units, gaps excluded")
     cochran_q = Real("do they fire equally often, over complete units")
-    cochran_df = Integer("its degrees of freedom")
+    cochran_df = Integer("its degrees of freedom; null: not tested")
     cochran_p = Real("its probability")
 
 

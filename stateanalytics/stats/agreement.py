@@ -277,7 +277,8 @@ def cochran_q(labels: pl.DataFrame, detectors: Sequence[str]) -> dict[str, float
     Returns
     -------
     dict
-        ``statistic``, ``df``, ``p_value`` (None where they agree on every unit), ``n``.
+        ``statistic``, ``df``, ``p_value`` (None where they agree on every unit, or share
+        none), ``n``.
 
     Examples
     --------
@@ -298,7 +299,7 @@ def cochran_q(labels: pl.DataFrame, detectors: Sequence[str]) -> dict[str, float
     )
     return {
         "statistic": statistic,
-        "df": k - 1,
+        "df": None if statistic is None else k - 1,
         "p_value": None if statistic is None else chi_square_tail(statistic, k - 1),
         "n": covered.height,
     }
