@@ -125,6 +125,11 @@ def test_a_question_that_is_asked_again_has_the_same_answer_to_the_last_digit(na
         assert answer(function(week)).equals(first)
 
 
+def test_sums_of_hours_do_not_depend_on_the_order_of_rows(demo):
+    for function in (sa.failures.costs, sa.survival.duration_change):
+        assert function(shuffled(demo), window="2026-W21").equals(function(demo, window="2026-W21"))
+
+
 def answer(given) -> pl.DataFrame:
     return given if isinstance(given, pl.DataFrame) else given.frame
 

@@ -176,7 +176,7 @@ def costs(
         _n=pl.len(),
         n_first_pass=pl.when(is_known).then((~is_again_good).sum().cast(pl.Int64)),
         n_first_pass_of=is_again_good.count().cast(pl.Int64),
-        run_s=pl.when(took_s.is_not_null().any()).then(took_s.sum()),
+        run_s=pl.when(took_s.is_not_null().any()).then(took_s.sort().sum()),
     )
     retries = count_costs(runs.filter(is_again), used, table, by)
     found = count_costs(here, used, table, groups)

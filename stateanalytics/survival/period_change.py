@@ -308,8 +308,7 @@ def _unit_variances(rows: pl.DataFrame) -> pl.DataFrame:
     squares, fourths = (pl.col("weight") ** 2).sum(), (pl.col("weight") ** 4).sum()
     return (
         rows.group_by(*key, "unit")
-        .agg(pl.col("count", "weight").sum())
-        # The last digit of a float sum depends on the order.
+        .agg(pl.col("count", "weight").sort().sum())
         .sort(*key, "unit")
         .filter((pl.col("weight") > 0) | (pl.col("count") > 0))
         .with_columns(square=pl.when(leverage < 1).then(residual**2 / (1 - leverage)))
@@ -327,7 +326,8 @@ def _rates(groups: pl.DataFrame, conf_level: float, least: int) -> pl.DataFrame:
     """Ends per run-hour of both periods, compared exactly."""
     counts = groups.group_by(*_GROUP, "period").agg(
         n=pl.len().cast(pl.Int64),
-        hours=pl.col("duration_s").sum() / 3600,
+        # The last digit of a float sum depends on the order.
+        hours=pl.col("duration_s").sort().sum() / 3600,
         **{
             name: (pl.col("ended") & (pl.col("ending") == name)).sum().cast(pl.Int64)
             for name in RATES
@@ -387,7 +387,7 @@ def _dispersions(groups: pl.DataFrame, name: str) -> pl.DataFrame:
         *(*key, "unit"), count=is_counted.cast(pl.Float64), weight=pl.col("duration_s") / 3600
     )
     poisson = rows.group_by(key).agg(
-        poisson=pl.col("count").sum() / pl.col("weight").sum() ** 2, n=pl.len()
+        poisson=pl.col("count").sum() / pl.col("weight").sort().sum() ** 2, n=pl.len()
     )
     by_weight = pl.col("by_weight")
     due = 1 - 1 / pl.col("effect")
