@@ -78,6 +78,15 @@ def test_the_same_outcomes_are_no_difference(reversed_by_mix):
     assert row["in_words"].startswith("new completes less than 1 of 100 runs fewer than old ")
 
 
+def test_a_few_runs_of_wrong_clocks_do_not_make_the_horizon_years():
+    rows = [(model, "k", seconds, n) for model in "ab" for seconds, n in ((100.0, 40), (1e9, 2))]
+    stopped = pl.col("ended") & (pl.int_range(pl.len()) % 3 > 0) & (pl.col("duration_s") < 1000)
+    runs = runs_of(rows).with_columns(ended=~stopped)
+    longest = runs.filter(pl.col("duration_s") < 1000)["duration_s"].max()
+    found = sa.survival.compare(runs, adjust="kind")["until_s"]
+    assert found.is_between(1000, 10 * longest).all()
+
+
 def test_work_without_a_counterpart_is_named_and_not_compared():
     rows = pl.concat([SIMPSON, runs_of([("new", "odd", 5000.0, 30)])])
     rows = rows.with_columns(unit=pl.int_range(pl.len()))

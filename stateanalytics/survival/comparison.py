@@ -58,7 +58,7 @@ IS_FIRST, STRATUM_NAME = "_is_first", "_stratum_name"
 FEWEST_UNITS = 3
 """Units of each group that a stratum needs, so that the variance between units is estimable."""
 _MOST_NAMED = 3
-_MOST_ENDED = 0.9
+_MOST_ENDED, _MOST_TIMES = 0.9, 10
 _BOTH = 2
 VANISHES = ": the difference vanishes with the same mix"
 FEWEST_ENDS = 5
@@ -92,7 +92,8 @@ def compare(
         The value that the others are compared with; by default the one with most runs.
     until_s : float, optional
         Horizon in seconds; by default, for each pair, the duration by which nine in ten have
-        ended, or the longest follow-up of both, whichever comes first.
+        ended, or the longest follow-up of both, whichever comes first, and at most ten times
+        what nine in ten runs took.
     conf_level : float
         Level of each interval.
     fdr : float
@@ -593,7 +594,10 @@ def _coverage(runs: pl.DataFrame, cells: pl.DataFrame) -> dict[str, Any]:
 
 
 def horizon(runs: pl.DataFrame) -> float:
-    """The longest duration to which both groups are known, at most until nine in ten have ended."""
+    """The longest duration to which both groups are known, at most until nine in ten have ended.
+
+    And at most ten times as long as nine in ten runs were observed.
+    """
     # Risk sets only: the variance of the curves would take several times as long.
     rows = checked_spells(runs, [IS_FIRST], "compare")
     by_group, pooled = (
@@ -612,7 +616,10 @@ def horizon(runs: pl.DataFrame) -> float:
         ],
         how="horizontal",
     )
-    return float(min(limit for limit in limits.pipe(collected).row(0) if limit is not None))
+    # Of a few runs with wrong clocks the last ones may take years.
+    most_s = rows["duration_s"].quantile(_MOST_ENDED, "higher")
+    known = (*limits.pipe(collected).row(0), most_s * _MOST_TIMES if most_s else None)
+    return float(min(limit for limit in known if limit is not None))
 
 
 def differing_projects(runs: pl.DataFrame) -> pl.DataFrame | None:
