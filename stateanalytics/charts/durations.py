@@ -121,7 +121,7 @@ def durations_spec(
 ) -> interactive.Spec:
     """The specification of `chart_durations`, of steps that are counted."""
     drawn = _drawable(steps)
-    values = drawn["ending"].unique(maintain_order=True).to_list()
+    values = list(dict.fromkeys(drawn["ending"].to_list()))
     endings = values if by != "ending" else [ending for ending in ENDINGS if ending in values]
     # An axis of logarithms has no place for the others.
     today = {name: value for name, value in limits.items() if value and 0 < value < math.inf}

@@ -163,11 +163,11 @@ class Material:
             declared=declared,
             zone=zone,
         )
-        is_excluded = has_no_end_in(outdated_sources(facts.sources, window))
-        excluded = facts.entities.filter(is_excluded)
-        if excluded.is_empty():
+        outdated = outdated_sources(facts.sources, window)
+        if outdated.is_empty():
             return every
-
+        is_excluded = has_no_end_in(outdated)
+        excluded = facts.entities.filter(is_excluded)
         states, reasons, ever, rows = (
             frame.join(excluded, on=ENTITY_KEY, how="anti", maintain_order="left")
             for frame in (states, reasons, ever, rows)

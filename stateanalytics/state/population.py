@@ -232,6 +232,8 @@ def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
 
     None where there is one source, or only such sources.
     """
+    if sources.height < 2:
+        return sources.clear()
     newest = pl.max_horizontal("last_at", "looked_at")
     outdated = sources.filter((newest < instant(window.since)).fill_null(value=False))
     return outdated if 0 < outdated.height < sources.height else outdated.clear()
