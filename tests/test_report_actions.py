@@ -59,6 +59,10 @@ def faults_of(clusters):
     return [*faults.values()]
 
 
+def read_from(snap):
+    return place_of(snap, sa.Policy.v1())
+
+
 def item(**more):
     return {
         "entity_type": "session", "entity_id": "s", "source": "a b.db", "name": None,
@@ -525,9 +529,9 @@ def test_a_command_can_be_pasted_whatever_the_path(tmp_path, name):
     folder.mkdir()
     store = write_store(folder / "state.db", sessions=[session("s1", status="failed")])
     snap = sa.read(store, progress=False)
-    commands = [clean(place_of(snap), secrets=True)[0]]
+    commands = [clean(read_from(snap), secrets=True)[0]]
     row = snap.entities.row(0, named=True)
-    commands.append(clean(show_command(row, place_of(snap)), secrets=True)[0])
+    commands.append(clean(show_command(row, read_from(snap)), secrets=True)[0])
     for command, words in zip(commands, ([], ["stateanalytics", "show"]), strict=True):
         asked = ["bash", "-c", f"printf '%s\\0' {command}"]
         said = subprocess.run(asked, capture_output=True, check=True).stdout.decode().split("\0")
@@ -539,7 +543,7 @@ def test_the_home_directory_in_a_command_is_one_that_works(tmp_path, monkeypatch
     (tmp_path / "a b").mkdir()
     store = write_store(tmp_path / "a b" / "state.db", sessions=[session("s1")])
     with sa.read(store, progress=False) as snap:
-        assert place_of(snap) == "~/'a b/state.db'"
+        assert read_from(snap) == "~/'a b/state.db'"
     with sa.read("~/a b/state.db", progress=False) as snap:
         assert snap.entities.height == 1
 
@@ -547,15 +551,15 @@ def test_the_home_directory_in_a_command_is_one_that_works(tmp_path, monkeypatch
 def test_commands_name_what_was_read_and_the_window(monkeypatch):
     monkeypatch.chdir(SAMPLES)
     with sa.read("twelve_weeks/history", progress=False) as snap:
-        assert place_of(snap) == "twelve_weeks/history"
+        assert read_from(snap) == "twelve_weeks/history"
         several = changed_facts(snap, sources=_sources("state.db", "a b/state.db"))
-        assert place_of(several) == "twelve_weeks/history 'a b/state.db'"
+        assert read_from(several) == "twelve_weeks/history 'a b/state.db'"
         assert snap.named == ("twelve_weeks/history",)
         many = _sources("state.db", *(f"host-{n}/state.db" for n in range(20)))
-        assert place_of(changed_facts(snap, sources=many, named=("host-*/",))) == "'host-*/'"
+        assert read_from(changed_facts(snap, sources=many, named=("host-*/",))) == "'host-*/'"
         for named in (("x" * 2000,), ()):
-            assert place_of(changed_facts(snap, sources=many, named=named)).endswith("19/state.db")
-        assert place_of(changed_facts(snap, sources=many.clear())) == ""
+            assert read_from(changed_facts(snap, sources=many, named=named)).endswith("19/state.db")
+        assert read_from(changed_facts(snap, sources=many.clear())) == ""
     as_of = datetime(2026, 5, 25, 6, tzinfo=UTC)
     windows = {
         "2026-W21": "--week 2026-W21",
@@ -572,7 +576,29 @@ def test_a_command_on_one_run_of_many_stores_names_its_own():
     read = facts([{**run, "source": "host-7/state.db"}], sources=many)
     material = material_of(changed_facts(read, named=("host-*/",)), None)
     [told] = named_runs({"runs": [{"entity_id": "a"}]}, material)
-    assert told["command"] == "stateanalytics show host-7/state.db a"
+    at = "--as-of 2026-05-27T00:00:00Z"
+    assert told["command"] == f"stateanalytics show {at} host-7/state.db a"
+
+
+def test_commands_read_as_the_report_did(monkeypatch, capsys):
+    """At the same instant, and under the same policy."""
+    monkeypatch.chdir(SAMPLES)
+    with sa.read("state.db", as_of="2026-05-20", progress=False) as snap:
+        whole = sa.report(snap, policy=sa.Policy.operator(), sections=["attention", "failures"])
+        own = sa.Policy.v1().replace(idle_after_s=1)
+        assert place_of(snap, own).endswith(" --policy policy.toml state.db")
+        assert place_of(snap, sa.Policy.v1()) == "--as-of 2026-05-20T00:00:00Z state.db"
+    at = "--as-of 2026-05-20T00:00:00Z --policy operator state.db"
+    first = whole.summary["actions"][0]["command"]
+    since = "--since 2026-05-13T00:00:00Z"
+    assert first.startswith(f"stateanalytics failures {at} {since} --show members")
+    assert cli([*first.split()[1:], "-f", "csv"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 14
+    assert all(
+        row["command"].startswith(f"stateanalytics show {at} ") for row in whole.summary["runs"]
+    )
+    known = sa.report(snap, as_known_at="2026-05-19", sections=["headline"]).summary["place"]
+    assert known == "--as-of 2026-05-19T00:00:00Z state.db"
 
 
 def _sources(archived: str, *read: str) -> pl.DataFrame:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +20,7 @@ from stateanalytics.core.words import dollars, how_long
 from stateanalytics.io.archive.delta import name_of
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
+from stateanalytics.state.policy import NAMES, Policy
 
 LEGACY_TOOLTIP = (
     "Sessions created before the current status vocabulary. Excluded from live operational metrics."
@@ -133,16 +136,28 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
     known = material.ever.lazy().join(named, on=_KEY, how="semi")
     rows = known.sort(*_KEY, "source").collect()
     # A single run is shown from its own store, which is faster to read than a whole pattern.
-    place = _as_read(material.facts)
+    place = _read_at(material.facts, material.policy) + _as_read(material.facts)
     return [_row(row, place) for row in rows.iter_rows(named=True)]
 
 
-def place_of(facts: Facts) -> str:
-    """The inputs as arguments of a command; empty where nothing was read from a file."""
+def place_of(facts: Facts, policy: Policy) -> str:
+    """The inputs as arguments of a command; empty where nothing was read from a file.
+
+    Before them come the instant and the policy, where these were chosen.
+    """
     place = _as_read(facts)
     # For many stores, the folder or pattern that named them; commands expand it themselves.
     named = _arguments(facts.named)
-    return named if len(place) > _LONGEST_PLACE and 0 < len(named) < len(place) else place
+    is_long = len(place) > _LONGEST_PLACE and 0 < len(named) < len(place)
+    return _read_at(facts, policy) + (named if is_long else place) if place else ""
+
+
+def _read_at(facts: Facts, policy: Policy) -> str:
+    """The options for an instant and a policy; where a policy of one's own is kept is not known."""
+    at = f"{facts.as_of.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}".removesuffix(".000000")
+    name = next((name for name in NAMES if Policy.named(name) == policy), "policy.toml")
+    instant = f"--as-of {at}Z " if facts.as_of_from == "given" else ""
+    return instant + (f"--policy {name} " if name != "v1" else "")
 
 
 def _as_read(facts: Facts) -> str:
@@ -180,9 +195,12 @@ def show_command(entity: Mapping[str, Any], place: str) -> str:
     own = _argument(entity.get("source") or "")
     # One of many stores is read faster alone.
     is_alone = len(place) > _LONGEST_PLACE and f" {own} " in f" {place} "
-    return command("show", dashes, own if is_alone else place, shlex.quote(entity["entity_id"]))
+    inputs = _READ_AT.sub("", place)
+    how, own = place.removesuffix(inputs).rstrip(), own if is_alone else inputs
+    return command("show", how, dashes, own, shlex.quote(entity["entity_id"]))
 
 
+_READ_AT = re.compile(r"^(--(as-of|policy) \S+ )*")
 PROGRAM = "stateanalytics"
 """How commands begin in a summary; `with_program` replaces it."""
 

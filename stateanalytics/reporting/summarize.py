@@ -110,7 +110,7 @@ def summarize(
     }
     story = story_of(summaries[HEADLINE], material, earlier, before.cost if before else None)
     raw |= front_of(raw, before.lost if before else None, story)
-    raw |= {"place": place_of(facts), "arguments": material.arguments}
+    raw |= {"place": place_of(facts, material.policy), "arguments": material.arguments}
     actions = actions_of(raw, raw["place"], material.arguments)
     raw["actions"] = with_evidence(actions, material, raw["place"])
     raw["unassigned"] = unassigned(actions)

@@ -52,7 +52,7 @@ def summarize_inside(material: Material) -> Plain:
     counts = {name: hard.filter(effort=name).height for name in _EFFORTS}
     lost = hard.filter("is_good")
     lost_s, n_tokens = float(lost["lost_s"].sum()), lost["n_tokens"].sum()
-    place = place_of(material.facts)
+    place = place_of(material.facts, material.policy)
     first = (is_stuck_now, "is_open", "lost_s")
     shown = hard.sort(*first, descending=True, nulls_last=True, maintain_order=True)
     counted = {
