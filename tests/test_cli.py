@@ -520,6 +520,8 @@ def test_weeks_begin_with_the_first_that_anything_is_known_of():
     frame = pl.concat(pl.DataFrame(rows) for rows in (shares, runs))
     assert _by_week(frame).columns == ["week", "runs", "unresolved"]
     assert _by_week(frame).rows() == [("2026-W11", "3", None), ("2026-W12", None, "50 %")]
+    money = pl.DataFrame({**runs, "measure": "failure_cost_usd", "unit": "USD"})
+    assert _by_week(money)["lost $"].to_list() == ["$3.00", None]
     assert _by_week(frame.filter(week="2026-W10"))["week"].to_list() == ["2026-W10"]
 
 

@@ -53,7 +53,7 @@ _FORMS = {**PAGES, "email": PAGES["html"], "md": (".md",), "json": (".json",), "
 HEADS = {
     **{name: name for name in ("runs", "completed", "timed_out", "incidents")},
     "failure_run_s": "lost",
-    "failure_cost_usd": "cost",
+    "failure_cost_usd": "lost $",
     "time_to_complete": "median",
     # Known for the last weeks only, so that it is the first to be hidden in a narrow terminal.
     "unresolved": "unresolved",
