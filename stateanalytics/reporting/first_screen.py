@@ -65,7 +65,7 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
         "verdict": verdict,
         "lead": _lead(summary, verdict),
         "lost": _lost(
-            failures.get("lost"),
+            failures,
             lost_before,
             None if has_weeks else completed_of(summary["headline"]),
         ),
@@ -139,17 +139,19 @@ def _moved(name: str, figure: Plain) -> str:
     return say(name, title=title, change=known["short"])
 
 
-def _lost(lost: Plain | None, before: Plain | None, completed: Plain | None) -> str | None:
+def _lost(failures: Plain, before: Plain | None, completed: Plain | None) -> str | None:
     """Time and cost of failures, and those of the earlier window where there is one.
 
     Two windows may differ by more than chance while earlier weeks varied as much. So nothing is
     said of chance where weeks judge, and ``completed`` is None.
     """
+    lost = failures.get("lost")
     if not lost or not lost["n_work"]:
         return None
     no_time = "lost.not_recorded" if lost["cost_usd"] is None else "lost.of_cost"
     name = no_time if lost["run_s"] is None else "lost.now"
-    words = say(name, time=lost["time"], cost=lost["cost"])
+    others = say("lost.and_others") if lost["n_work"] > failures.get("n_runs", 0) else ""
+    words = say(name, time=lost["time"], cost=lost["cost"], others=others)
     if lost["unreported"]:
         words += say("lost.unreported", n=lost["unreported"])
     if before and before["n_work"]:
