@@ -254,7 +254,7 @@ def test_chapters_without_content_are_one_line(demo_page, demo_week):
 
 def test_the_first_screen_says_what_failures_cost_and_counts_what_is_new(demo_page, demo_week):
     assert "41 more than the 24 before, not significant per run" in demo_page.text
-    lost = "1 d 9 h of runs and other work, cost $7.27 (53 not reported); before: 9 h 44 min, "
+    lost = "1 d 9 h of all work, cost $7.27 (53 not reported); before: 9 h 44 min, "
     assert demo_week.summary["lost"] == f"{lost}$2.36, not significant per run."
     # Where failures are rare and history is short, new ones are counted and are no news.
     assert demo_week.summary["news"] == []

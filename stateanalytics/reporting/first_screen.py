@@ -150,8 +150,8 @@ def _lost(failures: Plain, before: Plain | None, completed: Plain | None) -> str
         return None
     no_time = "lost.not_recorded" if lost["cost_usd"] is None else "lost.of_cost"
     name = no_time if lost["run_s"] is None else "lost.now"
-    others = say("lost.and_others") if lost["n_work"] > failures.get("n_runs", 0) else ""
-    words = say(name, time=lost["time"], cost=lost["cost"], others=others)
+    what = "all work" if lost["n_work"] > failures.get("n_runs", 0) else "runs"
+    words = say(name, time=lost["time"], cost=lost["cost"], what=what)
     if lost["unreported"]:
         words += say("lost.unreported", n=lost["unreported"])
     if before and before["n_work"]:
