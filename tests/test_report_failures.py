@@ -11,7 +11,7 @@ import stateanalytics as sa
 from stateanalytics.cli import run as command
 from stateanalytics.errors import ArgumentError
 from tests.failures import run, store
-from tests.frames import AS_OF, ago
+from tests.frames import AS_OF, ago, facts
 from tests.samples import SAMPLES
 
 pytestmark = pytest.mark.usefixtures("read_once")
@@ -222,6 +222,16 @@ def test_a_report_of_the_command_line_reads_the_ledger(tmp_path, capsys):
     capsys.readouterr()
 
 
+def test_runs_that_died_and_runs_that_were_stopped_are_both_aborted():
+    """Agent Orchestrator calls both aborted; only those that died are failures."""
+    ao = {"system": "agent_orchestrator", "raw_status": "aborted"}
+    codes = ["run.aborted.runtime_lost", "run.aborted.killed", "run.aborted.killed"]
+    rows = [run(str(n), reason_code=code) | ao for n, code in enumerate(codes)]
+    told = sa.report(facts(rows), window=WINDOW, sections=["headline", "failures"])
+    assert "1 aborted, in 1 incident; 2 more aborted." in told.summary["headline"]["finding"]
+    assert "Rows are\n 1 session, without 2 aborted that did not fail.</p>" in told.as_html()
+
+
 @pytest.mark.slow
 def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     path = str(SAMPLES / "agent_orchestrator")
@@ -242,11 +252,13 @@ def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     assert command(["failures", path, "--format", "csv"]) == 0
     said = capsys.readouterr()
     assert "run.aborted.runtime_lost" in said.out
-    assert "note: Agent Orchestrator: A session that died is a failure, too" in said.err
+    assert (
+        "note: Agent Orchestrator: A session that died is aborted, and a failure, too" in said.err
+    )
     made = sa.report(snap, window=(ago(days=400), None), sections=["failures"])
-    assert f"{died.height} died" in made.summary["headline"]["finding"]
+    assert f"{died.height} aborted, in" in made.summary["headline"]["finding"]
     assert made.summary["failures"]["n_runs"] == died.height
-    assert "A session that died is a failure, too" in made.as_html()
+    assert "A session that died is aborted, and a failure, too" in made.as_html()
 
 
 @pytest.mark.slow

@@ -116,7 +116,7 @@ class RunningSessions(SessionView, key=SESSION_KEY):
 
 
 class Failed24h(SessionView, name="failed_24h", key=SESSION_KEY):
-    """One session that failed in the 24 hours up to as-of (ADR-0017: failed)."""
+    """One session that failed in the 24 hours up to as-of (ADR-0017: failed, not timed out)."""
 
     ended_at = schema.Entities.ended_at
     duration_s = schema.States.duration_s

@@ -21,7 +21,7 @@ _COLUMNS = (
     *("left_out", "is_open", "outcome", "delivery", "severity", "tone"),
 )
 """The few columns that are needed: each filter copies all that it is given."""
-FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "died"}
+FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "aborted"}
 """Outcomes of failed runs, as the finding names them."""
 _NONE_FAILED = say("headline.note_none_failed")
 
@@ -141,7 +141,9 @@ def _clauses(
     # A run that a person ended is no failure, but it ended.
     not_well = tally(runs.filter(~pl.col("is_open") & ~ended_well()), "outcome")
     others = {
-        outcome.replace("_", " "): n - by_outcome.get(outcome, 0)
+        f"{'more ' if outcome in by_outcome else ''}{outcome.replace('_', ' ')}": (
+            n - by_outcome.get(outcome, 0)
+        )
         for outcome, n in sorted(not_well.items())
     }
     if stopped := _numbers(others):

@@ -63,8 +63,8 @@ SYSTEM = base.System(
         turns=_later("go_work:turns"),
         meaning="A run is a session, worker or orchestrator, however many records and archives "
         "it has.",
-        failure_meaning="A session that died is a failure, too: its agent exited, its runtime was "
-        "lost, it was removed as dead, or it was killed by an unknown cause. A session that a "
+        failure_meaning="A session that died is aborted, and a failure, too: its agent exited, its "
+        "runtime was lost, it was removed as dead, or it was killed by an unknown cause. A session that a "
         "person killed or a merge closed is not.",
         stop="ao session kill ID",
     ),
