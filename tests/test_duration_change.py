@@ -62,7 +62,7 @@ def test_an_agent_that_takes_twice_as_long_is_named():
     assert found["before"] == pytest.approx(600, rel=0.25)
     assert of(table, "duration", "tester")["verdict"] == "no_difference"
     assert table["verdict"][0] == "worse"
-    assert found["in_words"].startswith("agent coder: median ")
+    assert found["in_words"].startswith("agent coder: median time to complete ")
     assert f" (on average {round(found['ratio'], 2)} times, " in found["in_words"]
 
 
