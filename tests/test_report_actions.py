@@ -78,7 +78,8 @@ def summary(clusters=(), items=(), n_old=0, **more):
         "window": {"label": "W21"},
         "headline": {"finding": "fine", "numbers": [number()]}, "lead": ["fine.", ""],
         "failures": {"clusters": list(clusters), "codes": [], "faults": faults_of(clusters)},
-        "attention": {"open": {"n_runs": len(items), "n_runs_old": n_old, "items": list(items)}},
+        "attention": {"open": {"n_runs": len(items), "n_runs_old": n_old, "items": list(items),
+                               "is_mixed": False}},
         **more,
     }  # fmt: skip
 
@@ -279,6 +280,17 @@ def test_a_thing_to_do_says_what_is_known_and_nothing_else():
     first, second = actions_of(told, "a.db", WEEK)
     assert first["what"] == "Fix “no … poetry”"
     assert (first["why"], second["why"]) == ("2 runs, 1 min lost.", "2 runs.")
+
+
+def test_open_work_that_is_not_shown_may_be_no_runs():
+    rows = [run(f"s{n:02}", status="running", last_activity_at=ago(days=1)) for n in range(11)]
+    past = dict.fromkeys(("created_at", "started_at", "last_message_at"), ago(days=5))
+    rows[0] |= {"entity_type": "play", "last_activity_at": ago(days=5), **past}
+    told = sa.report(facts(rows), sections=["attention"]).summary
+    assert {row["entity_type"] for row in told["attention"]["open"]["items"]} == {"session"}
+    assert told["actions"][0]["what"].endswith(" and 10 others, runs and other work")
+    only_runs = sa.report(facts(rows[1:]), sections=["attention"]).summary
+    assert only_runs["actions"][0]["what"].endswith(" and 9 others")
 
 
 @pytest.mark.slow

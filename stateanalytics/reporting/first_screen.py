@@ -26,7 +26,6 @@ from stateanalytics.io.archive.manifests import stale
 from stateanalytics.reporting.changes import OPEN, per_run
 from stateanalytics.reporting.entities import command, show_command
 from stateanalytics.reporting.material import Plain, iso
-from stateanalytics.state.definitions import RUN
 from stateanalytics.weekly import TIME_TO_COMPLETE
 from stateanalytics.weekly_limits import FEWEST_WEEKS, WORSE
 
@@ -281,8 +280,8 @@ def _open_work_action(
     n, n_old = (open_work[of] - sum(item[of] for item in waits) for of in ("n_runs", "n_runs_old"))
     asks = _hint(first).startswith("Answer")
     what = say("action.answer" if asks else "action.open", entity=_whose(first))
-    is_mixed = len({item["entity_type"] == RUN for item in items}) > 1
-    what += say("action.more_work" if is_mixed else "action.open_more", n=n - 1) if n > 1 else ""
+    more = "action.more_work" if open_work["is_mixed"] else "action.open_more"
+    what += say(more, n=n - 1) if n > 1 else ""
     left = say("action.open_old", n=n_old) if n_old and n > 1 else ""
     # One command for all of them, and for nothing else.
     all_open = command("attention", place, "--standing open", window)

@@ -18,7 +18,7 @@ from stateanalytics.queries import judged_effort, with_action_key
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso, tally
 from stateanalytics.state.attention import DISPOSITIONS, OPEN, attention_items
-from stateanalytics.state.definitions import TROUBLE
+from stateanalytics.state.definitions import RUN, TROUBLE
 from stateanalytics.state.reasons import REGISTRY
 
 N_SHOWN = 10
@@ -54,6 +54,7 @@ def summarize_attention(material: Material) -> Plain:
             **_shown(still_open, material),
             "n_runs": still_open["n_runs"].sum(),
             "n_runs_old": still_open["n_runs_old"].sum(),
+            "is_mixed": len({name == RUN for name in still_open["entity_type"]}) > 1,
         },
         "ended": _shown(over, material),
         "stopped": _shown(stopped, material),
