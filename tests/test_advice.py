@@ -20,7 +20,7 @@ from stateanalytics.systems.lionagi.detectors import time_limit
 from stateanalytics.thresholds import Advice, Costs
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.frames import ADVICE
-from stateanalytics.thresholds.judge import VERDICTS, judge_all
+from stateanalytics.thresholds.judge import VERDICTS, _known, judge_all
 from stateanalytics.thresholds.settings import (
     UNIT_S,
     constants,
@@ -322,6 +322,16 @@ def test_limits_beyond_what_was_seen_are_not_identified():
     assert row["in_words"].startswith("Not identified: beyond 10 min most were stopped ")
     assert "The cheapest observed value is 10 min (10 min or more)" in row["in_words"]
     assert row["healthy_upper_s"] is None
+
+
+@pytest.mark.parametrize(("shorter_s", "n"), [(1800.0, 1), (None, 0)])
+def test_a_value_is_no_shorter_than_itself(shorter_s, n):
+    """As few mistakes at less is worth a sentence; today's own value is no alternative."""
+    curve = pl.DataFrame({"threshold_s": [shorter_s or 7200.0, 3600.0], "mistakes": [0.0, 0.0]})
+    nothing = ("n_more", "right_deaths_low", "right_deaths_high", "covering_s", "borrowed_s")
+    row = dict.fromkeys(nothing) | {"today_s": 3600.0, "right_price_low": 0, "right_price_high": 0}
+    words = [*_known(constant("stale.agent"), row, curve)]
+    assert words == ["As observed, 30 min makes no more mistakes than 1 h, and waits less."][:n]
 
 
 def test_runs_of_seconds_say_nothing_about_minutes():

@@ -609,8 +609,10 @@ def _known(constant: Constant, row: Mapping[str, Any], curve: pl.DataFrame | Non
         }
         if high == 0 and curve is not None:
             todays = dict(pairs).get(row["today_s"])
-            shorter = (at_s for at_s, n in pairs if todays is not None and n <= todays)
-            yield say("advice.as_few", shorter=how_long(min(shorter, default=None)), **what)
+            as_few = [at_s for at_s, n in pairs if todays is not None and n <= todays]
+            # Two values that read the same are no alternative.
+            if (shorter := how_long(min(as_few, default=None))) != what["today"]:
+                yield say("advice.as_few", shorter=shorter, **what)
         elif low is not None and high is not None and low > high:
             yield say("advice.never_cheapest", **what)
         elif name == "price":
