@@ -113,18 +113,18 @@ def read_window(window: object, *, as_of: datetime, tz: object = None) -> Window
             f"A window needs a length; {since} to {until} has none.",
             "the end is not part of a window: for one day, end it at the next midnight",
         )
-    if asked.since > asked.until:
-        raise ArgumentError(
-            f"A window runs forward; this one goes from {since} back to {until}.",
-            "swap the two: (since, until)",
-            shell="swap --since and --until; without --until a window ends at as-of",
-        )
     if asked.since > as_of:
         raise ArgumentError(
             f"The window ({asked.label}) lies in the future: it begins {since}, "
             f"and the data are read as of {minute_of(as_of, zone)}.",
             f"choose a window that begins before that, or leave it out; {_HOW}",
             shell=f"choose a window that begins before that, or leave it out; {_HOW_IN_SHELL}",
+        )
+    if asked.since > asked.until:
+        raise ArgumentError(
+            f"A window runs forward; this one goes from {since} back to {until}.",
+            "swap the two: (since, until)",
+            shell="swap --since and --until",
         )
     return asked
 
