@@ -107,7 +107,11 @@ def test_the_words_say_what_each_detector_looked_at():
     ("n_loud", "expected"),
     [
         (0, "9 rules looked at 3 open runs and called none stale, stuck, slow or dead."),
-        (1, "One rule calls open runs stale, stuck, slow or dead, and no other looks at them."),
+        (
+            1,
+            "One rule calls open runs stale, stuck, slow or dead, "
+            "and no other rule about runs contradicts it.",
+        ),
         (2, "2 rules call open runs stale, stuck, slow or dead, and all the same ones."),
     ],
 )
