@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -244,6 +244,7 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
         from mcp_types import ToolAnnotations
+        from pydantic import ValidationError
     except ImportError as error:
         raise MissingComponentError(
             "A server for agents needs the package mcp, which is not installed.",
@@ -258,7 +259,12 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
             if name in named and (wrong := wrong_argument(named[name], arguments)):
                 raise ToolError(wrong)
-            return await super().call_tool(name, arguments, context)
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                if isinstance(error.__cause__, ValidationError):
+                    raise ToolError(_wrong_type(name, error.__cause__.errors()[0])) from None
+                raise
 
     served = Server(
         "stateanalytics",
@@ -306,6 +312,13 @@ def wrong_argument(tool: Callable[..., str], arguments: Iterable[str]) -> str | 
     needed = [name for name, each in known.items() if each.default is each.empty]
     missing = [name for name in needed if name not in given]
     return f"{tool.__name__} needs the argument {missing[0]}; {takes}." if missing else None
+
+
+def _wrong_type(tool: str, error: Mapping[str, Any]) -> str:
+    """What type an argument of a call needs, in a sentence."""
+    types = {"int": "a whole number", "string": "a text"}
+    needed = types.get(error["type"].partition("_")[0], "another type")
+    return f"{tool} needs {needed} as {error['loc'][0]}; found {in_short(error['input'])}."
 
 
 def _guarded(tool: Callable[..., str], lock: threading.Lock) -> Callable[..., str]:

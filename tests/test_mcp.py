@@ -220,6 +220,19 @@ def test_a_wrong_argument_is_named_with_those_there_are(tools, tool, arguments, 
             asyncio.run(server(tools._snap).call_tool(tool, arguments))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"limit": "many"}, "failures needs a whole number as limit; found 'many'."),
+        ({"week": 5}, "failures needs a text as week; found 5."),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_one_sentence(tools, arguments, said):
+    component("mcp")
+    with pytest.raises(Exception, match=f"^{re.escape(said)}$"):
+        asyncio.run(server(tools._snap).call_tool("failures", arguments))
+
+
 TOOLS = {
     *("overview", "attention", "failures", "failure_examples", "timeline", "thresholds"),
     *("struggles", "disagreements", "sql", "schema"),
