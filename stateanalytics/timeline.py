@@ -321,6 +321,8 @@ def _limits(entity: dict[str, Any], policy: Policy | None) -> list[Constant]:
         constant
         for constant in constants(policy)
         if constant.system == entity["system"]
+        # A schedule waits for its next run, and does not work.
+        and entity["entity_type"] != "schedule"
         and constant.is_of_silence
         and constant.is_there
         and constant.today_s is not None

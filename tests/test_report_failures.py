@@ -255,6 +255,8 @@ def test_what_died_is_a_failure_where_its_system_calls_it_so(capsys):
     assert (
         "note: Agent Orchestrator: A session that died is aborted, and a failure, too" in said.err
     )
+    assert command(["failures", path, "--code", "run.failed", "--format", "csv"]) == 0
+    assert "A session that died" not in capsys.readouterr().err, "no row is such a failure"
     made = sa.report(snap, window=(ago(days=400), None), sections=["failures"])
     assert f"{died.height} aborted, in" in made.summary["headline"]["finding"]
     assert made.summary["failures"]["n_runs"] == died.height

@@ -438,3 +438,16 @@ def test_the_note_on_texts_stands_on_the_page_and_in_the_terminal_once():
     assert repr(page).count(note) == page.as_html().count(note) == 1
     assert page._repr_html_().count(note) == 1
     assert not session_page(made(), "session:s-1", n_texts=0).summary["note_on_texts"]
+
+
+def test_an_end_before_the_start_is_said_so():
+    ended = {"entity_id": "e", "raw_status": "completed", "reason_message": "done"}
+    ended |= {"started_at": ago(seconds=60), "ended_at": ago(seconds=100)}
+    finding = session_page(facts([ended]), "e").summary["finding"]
+    assert finding == "Completed 40 s before it began: done"
+
+
+def test_a_schedule_that_waits_for_its_next_run_is_past_no_limit(demo):
+    rows = sa.session(demo, "schedule:74d5754b2130").timeline.filter(lane="silence")
+    assert rows.height >= 2
+    assert rows["detail"].null_count() == rows.height

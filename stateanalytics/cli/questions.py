@@ -336,7 +336,7 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
     if question.shown_as == "clusters" and (request.format == "table" or values["ledger"]):
         frame = _with_states_and_owners(frame, snap, values)
     if values["of"] == "runs":
-        _note_meaning_of_failure(snap)
+        _note_meaning_of_failure(snap, frame)
         if frame.is_empty() and question.shown_as in ("faults", "clusters"):
             note("no run failed; try --of calls for failed calls, --show effort for struggles")
     is_of_calls = values["of"] == "calls" or question.shown_as in ("tools", "calls")
@@ -396,12 +396,13 @@ def _with_short_ids(clusters: pl.DataFrame) -> pl.DataFrame:
     return named.drop("_start", *(() if is_owned else ("owner",)), strict=False)
 
 
-def _note_meaning_of_failure(snap: Snapshot) -> None:
-    """Note what else some of the systems that were read call a failure."""
+def _note_meaning_of_failure(snap: Snapshot, frame: pl.DataFrame) -> None:
+    """Note what else some of the systems call a failure, where the frame has such rows."""
     from stateanalytics.systems import all_systems
 
     for system in all_systems():
-        if system.runs.failure_meaning and system.name in snap.sources["system"]:
+        is_shown = "code" not in frame or bool({*frame["code"]} & {*system.ends.failure_codes})
+        if system.runs.failure_meaning and system.name in snap.sources["system"] and is_shown:
             note(f"{system.title}: {system.runs.failure_meaning}")
 
 

@@ -201,6 +201,8 @@ def _finding(
     began, ended = entity["started_at"], entity["ended_at"]
     lasted = ((ended or as_of) - began).total_seconds() if began else None
     name = "session.after" if ended else "session.open_for"
+    if lasted is not None and lasted < 0:
+        name, lasted = "session.reversed", -lasted
     inferred = reasons.filter(dimension="lifecycle")["message"].to_list()
     # A resumed run may still have the numbers of an earlier time.
     after = _timed_out(entity) if state["outcome"] == "timed_out" else None
