@@ -64,8 +64,8 @@ SYSTEM = base.System(
         meaning="A run is a session, worker or orchestrator, however many records and archives "
         "it has.",
         failure_meaning="A session that died is aborted, and a failure, too: its agent exited, its "
-        "runtime was lost, it was removed as dead, or it was killed by an unknown cause. A session that a "
-        "person killed or a merge closed is not.",
+        "runtime was lost, it was removed as dead, or it was killed by an unknown cause. A session "
+        "that a person killed or a merge closed is not.",
         stop="ao session kill ID",
     ),
     detecting=_later("detectors:detecting"),
