@@ -10,6 +10,7 @@ from stateanalytics.cli import run
 from stateanalytics.errors import ArgumentError
 from stateanalytics.reporting import report
 from stateanalytics.thresholds import review
+from stateanalytics.thresholds.promises import _in_words
 from tests.frames import facts
 from tests.lionagi_stores import NOW_S, session, write_store
 
@@ -55,6 +56,15 @@ def test_a_shorter_limit_ends_as_many_as_promised():
     assert closed["since_low"] < 19.4 < closed["since_high"]
     assert (closed["verdict"], closed["n_units"]) == ("as_promised", 600)
     assert closed["in_words"].endswith("(600 invocations): as forecast.")
+
+
+def test_of_a_hundred_runs_at_most_a_hundred_count():
+    """One run is one invocation, and its interval ends where all runs do."""
+    row = {"name": "timeout.flow", "before_s": 60.0, "after_s": 90.0, "changed_at": MONDAY}
+    row |= {"per": "100 runs", "measure": "closed", "before": None, "promised": None}
+    row |= {"since": 100.0, "since_low": 1.3, "since_high": 556.0}
+    words = _in_words({**row, "n_units": 1, "verdict": "cannot_tell"})
+    assert "no forecast, 100 (1.3 to 100) since (1 invocation): " in words
 
 
 def test_work_that_became_slower_breaks_the_promise():

@@ -14,7 +14,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected, collected_each
 from stateanalytics.core.text import visible
 from stateanalytics.core.windows import WEEK, Window, read_moment
-from stateanalytics.core.words import how_long, per_hundred
+from stateanalytics.core.words import count, how_long, per_hundred
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.errors import ArgumentError, check_number, did_you_mean, in_short
 from stateanalytics.state.policy import Policy
@@ -205,12 +205,12 @@ def _measured(
     """Each measure with its rate before the change, the promised rate, and the rate since."""
     constant, old_s, new_s = change.constant, change.before_s, change.after_s
     if constant.mistake == "false_alarm":
-        count = silence_counts if constant.is_of_silence else elapsed_counts
+        counted = silence_counts if constant.is_of_silence else elapsed_counts
         yield (
             "false_alarms",
-            _Rate.of(count(before, [old_s])),
-            _Rate.of(count(before, [new_s])) if _is_seen(before, constant, new_s) else None,
-            _Rate.of(count(after, [new_s])),
+            _Rate.of(counted(before, [old_s])),
+            _Rate.of(counted(before, [new_s])) if _is_seen(before, constant, new_s) else None,
+            _Rate.of(counted(after, [new_s])),
         )
     elif not constant.is_of_silence:
         before_at_old, after_at_new = (
@@ -270,7 +270,9 @@ def _verdict(old: _Rate | None, promised: _Rate | None, since: _Rate | None) -> 
 
 def _in_words(row: Mapping[str, Any]) -> str:
     def rate(name: str) -> str:
-        ends = (per_hundred(row[f"{name}_{end}"]) for end in ("low", "high"))
+        # The interval of a rate has no upper end, but a run counts once.
+        most = 100.0 if row["per"] == "100 runs" else math.inf
+        ends = (per_hundred(min(row[f"{name}_{end}"], most)) for end in ("low", "high"))
         return f"{per_hundred(row[name])} ({' to '.join(ends)})"
 
     values = (how_long(row[name]) for name in ("before_s", "after_s"))
@@ -280,7 +282,7 @@ def _in_words(row: Mapping[str, Any]) -> str:
     return (
         f"{visible(row['name'])}, {' to '.join(values)} on {row['changed_at']:%Y-%m-%d}: of "
         f"{row['per']}, how many {MEASURES[row['measure']]}: {before}{promised}, {since} "
-        f"({row['n_units']} invocations): {VERDICTS[row['verdict']]}."
+        f"({count(row['n_units'], 'invocation')}): {VERDICTS[row['verdict']]}."
     )
 
 
