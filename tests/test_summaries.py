@@ -353,7 +353,8 @@ def test_the_command_reports_what_was_written(host, tmp_path, capsys):
     assert page.read_text() == sa.report(merge(parts), window="2026-W21").as_html()
     capsys.readouterr()
     refused = {
-        "stores cannot be reported together; found the store 'state.db'": ["state.db"],
+        f"stores cannot be reported together; found the store '{tmp_path}'": [str(tmp_path)],
+        "There is no file or directory 'host-8/'": ["host-8/"],
         "found --as-of, --policy, --salvage or --probe": ["--policy", "operator"],
         "policy, by, ledger, prices, compare, detectors or tz": ["--compare", "2026-W10"],
         "is in '" + folders[0]: ["-o", f"{folders[0]}/week.html"],

@@ -309,6 +309,10 @@ def _summary_at(request: Request) -> Summary | None:
     stores = [source for source in sources if kind_at(source) != "summary"]
     if len(stores) == len(sources):
         return None
+    if missing := [store for store in stores if not expanded(store).exists()]:
+        raise SourceNotFoundError(
+            f"There is no file or directory {missing[0]!r}.", "check how it is written"
+        )
     if stores:
         raise click.UsageError(
             f"Summaries and stores cannot be reported together; found the store {stores[0]!r}. "

@@ -479,6 +479,9 @@ def _paths_of_stores() -> list[str]:
     return [name for known in all_systems() if known.stores for name in known.stores.lies_at]
 
 
+_MOST_FOLDERS = 30
+
+
 def _stores_of_directory(folder: Path, text: str) -> list[Place]:
     """The store of a directory; a rotated copy such as ``state.db.pre-x.1.bak`` never is it."""
     for name in _paths_of_stores():
@@ -490,6 +493,10 @@ def _stores_of_directory(folder: Path, text: str) -> list[Place]:
         return [Place(path, str(path), is_named=False) for path in stores]
     names = store_names()
     below = sorted(path for name in names for path in folder.glob(f"*/{name}"))[:3]
+    if not below:
+        # To look into a folder takes time, and a home directory has many.
+        inner = [path for path in sorted(folder.iterdir()) if path.is_dir()][:_MOST_FOLDERS]
+        below = [*islice(filter(claims_on, inner), 3)]
     raise NotAStoreError(
         f"A store was needed, but the directory {text!r} has no {' or '.join(names)}, "
         "no other *.db file and no records of a known system.",
