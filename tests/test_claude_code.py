@@ -24,6 +24,7 @@ from tests.transcripts import (
     Transcript,
     after,
     axes,
+    begun_rollout,
     begun_transcript,
     facts_of,
     findings_of,
@@ -394,6 +395,28 @@ def test_outputs_and_memories_are_no_transcripts(tmp_path: Path) -> None:
     facts = facts_of(tmp_path / "projects" / "-p", transcript)
     assert facts.detail(frames.SESSIONS)["n_files"].to_list() == [1]
     assert findings_of(facts)["source.files_not_read"] == 2
+
+
+@pytest.mark.parametrize(
+    ("begun", "folder", "linked"),
+    [
+        (begun_transcript, "projects/-p", "projects"),
+        (begun_transcript, "projects/-p", "projects/-p"),
+        (begun_rollout, "", "sessions"),
+        (begun_rollout, "", "sessions/2026"),
+    ],
+)
+def test_linked_folders_are_read_once(tmp_path, begun, folder, linked) -> None:
+    root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"
+    as_of = facts_of(root / folder, begun()).as_of
+    expected = read_facts(root, as_of=as_of)[0]
+    (root / linked).rename(elsewhere)
+    for link in (root / linked, root / f"{linked}-again", elsewhere / "loop"):
+        link.symlink_to(root if link.name == "loop" else elsewhere)
+    (elsewhere / "other.txt").touch()
+    facts = read_facts(root, as_of=as_of)[0]
+    assert facts.entities.equals(expected.entities) and expected.entities.height
+    assert findings_of(facts) == {**findings_of(expected), "source.files_not_read": 1}
 
 
 def test_counts_beyond_all_numbers_are_counted(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,6 +77,43 @@ def files_below(
     for name, is_link in below:
         left = min(depth - 1, DEPTH if is_link else math.inf)
         yield from files_below(name, seen, is_strict=is_strict, depth=left)
+
+
+def folders_below(
+    roots: Iterable[str | Path], skips: Collection[str] = ()
+) -> Iterator[tuple[str, list[str]]]:
+    """Each folder at some paths or below, with its names of files; linked folders, too.
+
+    Parameters
+    ----------
+    roots : iterable of str or pathlib.Path
+        Folders; what is none has nothing below it.
+    skips : collection of str
+        Names of folders below them that are skipped.
+
+    Notes
+    -----
+    A folder comes once, by its own path where it lies below a root: links come last.
+    """
+    seen = set()
+    pending = [(os.fspath(root), math.inf) for root in roots]
+    for top, depth in pending:
+        for folder, inner, names in os.walk(top):
+            left = depth - folder.count(os.sep, len(top))
+            try:
+                status = os.stat(folder)  # noqa: PTH116 - so many Paths are slow
+            except FileNotFoundError:
+                continue
+            own = status.st_dev, status.st_ino
+            if own in seen or left <= 0:
+                inner.clear()
+                continue
+            seen.add(own)
+            inner[:] = sorted(name for name in inner if name not in skips)
+            below = [os.path.join(folder, name) for name in inner]  # noqa: PTH118
+            links = filter(os.path.islink, below)
+            pending += [(link, min(left - 1, DEPTH)) for link in links]
+            yield folder, names
 
 
 # Windows alone has O_BINARY, without which it would end a file at Ctrl-Z.

@@ -19,7 +19,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.facts import MOSTLY_UNREAD, Facts, Past, changed_facts
 from stateanalytics.core.joins import deduplicated, left_join
-from stateanalytics.io.files import legible
+from stateanalytics.io.files import folders_below, legible
 from stateanalytics.io.findings import all_findings, findings_of_store, noted
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import VIRTUAL_TABLE
@@ -136,11 +136,10 @@ def findings_of_files(
 def _unread_files(
     root: Path, opened: Iterable[str | Path], skips: Collection[str]
 ) -> Iterator[str]:
-    """Files of a directory that are not opened; links are not followed."""
+    """Files of a directory that are not opened, those of linked folders too."""
     known = {os.fspath(path) for path in opened}
     n_files = 0
-    for folder, directories, names in os.walk(root):
-        directories[:] = sorted(name for name in directories if name not in skips)
+    for folder, names in folders_below([root], skips):
         begin = os.path.join(folder, "")  # noqa: PTH118 - so many Paths are slow
         yield from (begin + name for name in names if begin + name not in known)
         n_files += len(names)
@@ -171,8 +170,7 @@ def kinds_of_files(
     Returns
     -------
     mapping of str to int
-        A kind is the first directory below the root, and the ending: ``todos/*.json``. Links
-        are not followed.
+        A kind is the first directory below the root, and the ending: ``todos/*.json``.
 
     Examples
     --------

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from stateanalytics.io.files import beginning_of, legible, read_json_object
+from stateanalytics.io.files import beginning_of, folders_below, legible, read_json_object
 from stateanalytics.io.processes import Process
 
 HISTORY = "history.jsonl"
@@ -43,7 +42,7 @@ def find(path: Path) -> list[Path]:
         if path.is_file():
             return [path] if path.suffix == _SUFFIX and _is_transcript(path) else []
         root = path / _PROJECTS
-        folder = root if root.is_dir() and not root.is_symlink() else path
+        folder = root if root.is_dir() else path
         return [path] if any(_is_transcript(file) for file in _first_files(folder)) else []
     except OSError:
         return []
@@ -72,22 +71,18 @@ def transcripts_of(path: Path) -> list[Path]:
 
     Notes
     -----
-    Folders of any depth count: workflows and older installations nest deeper. Links are not
-    followed, as one may lead back.
+    Folders of any depth count: workflows and older installations nest deeper. Linked folders
+    count once.
     """
     if path.is_file():
         return [path, *sorted((path.with_suffix("") / "subagents").rglob(f"agent-*{_SUFFIX}"))]
     root = path / _PROJECTS if (path / _PROJECTS).is_dir() else path
-    files = []
-    for folder, inner, names in os.walk(root):
-        if Path(folder).name != _PROJECTS:
-            inner[:] = [name for name in inner if name not in _NO_FOLDERS]
-        files += [
-            Path(folder) / name
-            for name in names
-            if name.endswith(_SUFFIX) and name not in _NO_TRANSCRIPTS
-        ]
-    return sorted(files)
+    return sorted(
+        Path(folder) / name
+        for folder, names in folders_below([root], _NO_FOLDERS)
+        for name in names
+        if name.endswith(_SUFFIX) and name not in _NO_TRANSCRIPTS
+    )
 
 
 def opens(path: Path) -> list[str | Path]:

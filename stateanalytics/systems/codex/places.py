@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from stateanalytics.io.files import beginning_of
+from stateanalytics.io.files import beginning_of, folders_below
 
 HISTORY = "history.jsonl"
 _FOLDERS, _NAMES = ("sessions", "archived_sessions"), "session_index.jsonl"
@@ -60,17 +59,14 @@ def is_rollout(path: Path) -> bool:
 def _rollouts(path: Path) -> Iterator[Path]:
     """Files with names of rollouts; of a root only those in its two folders."""
     folders = [path / name for name in _FOLDERS]
-    roots = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
-    for root in roots or [path]:
-        for folder, inner, names in os.walk(root):
-            inner.sort()
-            for name in sorted(names):
-                if _ROLLOUT_NAME.fullmatch(name):
-                    yield Path(folder) / name
+    for folder, names in folders_below([*filter(Path.is_dir, folders)] or [path]):
+        for name in sorted(names):
+            if _ROLLOUT_NAME.fullmatch(name):
+                yield Path(folder) / name
 
 
 def rollouts_of(path: Path) -> list[Path]:
-    """Every rollout of an input, in the order of their paths; links are not followed.
+    """Every rollout of an input, in the order of their paths; linked folders count once.
 
     Notes
     -----
