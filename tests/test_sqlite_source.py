@@ -608,6 +608,43 @@ def test_without_permission_the_error_says_who_may_read(tmp_path, closed):
     assert "Permission denied" in printed and "Hint: read it as the user who owns it" in printed
 
 
+USUAL = """
+    import sys, warnings
+    import stateanalytics as sa
+    warnings.simplefilter("ignore")
+    try:
+        found = sa.read(*sys.argv[1:], progress=False).findings.filter(code="folder.unreadable")
+        print(found["example"].to_list())
+    except Exception as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("closed", "named", "words"),
+    [
+        (".claude", "", "usual places are empty; no right to read '{}'"),
+        (".claude/projects", "", "usual places are empty; no right to read '{}'"),
+        (".claude/projects/-a", "", "['{}']"),
+        (".claude/projects/-a", ".claude", "['{}']"),
+        (".claude/projects", ".claude", "there is no right to read '{}'"),
+        (".lionagi", "", "[]"),
+    ],
+)
+def test_folders_without_permission_are_named(tmp_path, monkeypatch, closed, named, words):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    record = '{"type":"user","sessionId":"s","uuid":"u","timestamp":"2026-05-18T09:00:00Z"}'
+    for name in (".claude/projects/-a", ".claude/projects/-b", ".lionagi"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "s.jsonl").write_text(f"{record}\n")
+    (tmp_path / closed).chmod(0)
+    try:
+        printed = without_privileges(USUAL, *filter(None, [named and tmp_path / named]))
+    finally:
+        (tmp_path / closed).chmod(0o700)
+    assert words.format(tmp_path / closed) in printed
+
+
 # --- what is no store ------------------------------------------------------------------
 
 

@@ -109,10 +109,16 @@ def _version_of(distribution: str) -> str | None:
 def _surroundings() -> Iterator[tuple[str, bool]]:
     """The places where stores are usually, and the room for their private copies."""
     from stateanalytics.io.cache import MOST_BYTES, VARIABLE, Cache
-    from stateanalytics.systems.places import description_of, usual_places
+    from stateanalytics.systems.places import closed_part, description_of, usual_places
 
     for path in usual_places():
-        yield visible(f"place: {path}: {description_of(path) or 'nothing there'}"), True
+        closed = closed_part(path)
+        is_known = closed is None or path.is_dir()
+        content = (description_of(path) if is_known else None) or (
+            "" if closed else "nothing there"
+        )
+        problem = f"no right to read {closed}" if closed else ""
+        yield visible(f"place: {path}: {'; '.join(filter(None, (content, problem)))}"), True
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"the sample: {visible(_sample())}", True

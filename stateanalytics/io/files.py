@@ -80,7 +80,9 @@ def files_below(
 
 
 def folders_below(
-    roots: Iterable[str | Path], skips: Collection[str] = ()
+    roots: Iterable[str | Path],
+    skips: Collection[str] = (),
+    on_error: Callable[[OSError], object] | None = None,
 ) -> Iterator[tuple[str, list[str]]]:
     """Each folder at some paths or below, with its names of files; linked folders, too.
 
@@ -90,6 +92,8 @@ def folders_below(
         Folders; what is none has nothing below it.
     skips : collection of str
         Names of folders below them that are skipped.
+    on_error : callable, optional
+        Called with the error of each folder that cannot be listed.
 
     Notes
     -----
@@ -98,7 +102,7 @@ def folders_below(
     seen = set()
     pending = [(os.fspath(root), math.inf) for root in roots]
     for top, depth in pending:
-        for folder, inner, names in os.walk(top):
+        for folder, inner, names in os.walk(top, onerror=on_error):
             left = depth - folder.count(os.sep, len(top))
             try:
                 status = os.stat(folder)  # noqa: PTH116 - so many Paths are slow

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ _SQLITE_OWN = "sqlite_"
 _NAMES_OF_WORK = re.compile("usage|turn|event|telemetry")
 _MOST_TABLES = 100
 _MOST_FILES = 200_000
+_MOST_FOLDERS = 100
 _RECORDS = (".json", ".jsonl", ".ndjson", ".zst", ".sse")
 
 
@@ -105,6 +106,7 @@ def findings_of_files(
     files = system.files
     kinds: Mapping[str, int] = {}
     mostly_unread = schema.FINDINGS.empty()
+    closed: list[OSError] = []
     if not path.is_dir():
         kinds = {
             kind: number
@@ -117,7 +119,7 @@ def findings_of_files(
         if opened is None and files.opens is not None:
             opened = files.opens(path)
         opened = [*(opened or ())]
-        kinds = kinds_of_files(path, opened, files.skips)
+        kinds = kinds_of_files(path, opened, files.skips, closed.append)
         # Mostly nothing is unread: then there is no second walk.
         unread = _unread_files(path, opened, (*files.skips, *files.ignored)) if kinds else ()
         n_bytes = sum(_size(file) for file in unread if file.endswith(_RECORDS))
@@ -130,16 +132,23 @@ def findings_of_files(
         noted(label, system.name, "source.files_not_read", n_rows=number, table=kind)
         for kind, number in kinds.items()
     ]
-    return all_findings(mostly_unread, *by_kind)
+    unlisted = [
+        noted(label, system.name, "folder.unreadable", error.strerror, example=str(error.filename))
+        for error in closed[:_MOST_FOLDERS]
+    ]
+    return all_findings(mostly_unread, *unlisted, *by_kind)
 
 
 def _unread_files(
-    root: Path, opened: Iterable[str | Path], skips: Collection[str]
+    root: Path,
+    opened: Iterable[str | Path],
+    skips: Collection[str],
+    on_error: Callable[[OSError], object] | None = None,
 ) -> Iterator[str]:
     """Files of a directory that are not opened, those of linked folders too."""
     known = {os.fspath(path) for path in opened}
     n_files = 0
-    for folder, names in folders_below([root], skips):
+    for folder, names in folders_below([root], skips, on_error):
         begin = os.path.join(folder, "")  # noqa: PTH118 - so many Paths are slow
         yield from (begin + name for name in names if begin + name not in known)
         n_files += len(names)
@@ -155,7 +164,10 @@ def _size(path: str) -> int:
 
 
 def kinds_of_files(
-    root: Path, opened: Iterable[str | Path], skips: Collection[str] = ()
+    root: Path,
+    opened: Iterable[str | Path],
+    skips: Collection[str] = (),
+    on_error: Callable[[OSError], object] | None = None,
 ) -> Mapping[str, int]:
     """Number of files of each kind in a directory that are not opened.
 
@@ -166,6 +178,8 @@ def kinds_of_files(
         The files that are opened.
     skips : collection of str
         Names of directories in which no files are looked for, such as repositories.
+    on_error : callable, optional
+        Called with the error of each directory that cannot be listed.
 
     Returns
     -------
@@ -184,7 +198,7 @@ def kinds_of_files(
     """
     kinds: Counter[str] = Counter()
     n_root = len(os.path.join(root, ""))  # noqa: PTH118 - so many Paths are slow
-    for path in _unread_files(root, opened, skips):
+    for path in _unread_files(root, opened, skips, on_error):
         first, separator, _ = path[n_root:].partition(os.sep)
         folder = f"{legible(first)}/" if separator else ""
         kinds[f"{folder}*{legible(os.path.splitext(path)[1])}"] += 1  # noqa: PTH122

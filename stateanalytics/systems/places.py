@@ -1,5 +1,8 @@
 """From what a user names to the stores that are meant, and what lies at a place."""
 
+# `os.path` answers False where `Path` raises: in a folder that may not be read.
+# ruff: noqa: PTH110, PTH112, PTH113
+
 from __future__ import annotations
 
 import os
@@ -23,6 +26,7 @@ from stateanalytics.io.archive.delta import local_copy, name_of
 from stateanalytics.io.archive.reading import Archived, ChosenWeeks, archived_sources, is_archive
 from stateanalytics.io.files import (
     LOG_ENDINGS,
+    folders_below,
     is_url,
     legible,
     matching,
@@ -264,7 +268,7 @@ def _opened(known: System | None, path: Path) -> Iterator[Path]:
 
 
 def _stores_in(folder: Path) -> list[Path]:
-    return [folder / name for name in store_names() if (folder / name).is_file()]
+    return [folder / name for name in store_names() if os.path.isfile(folder / name)]
 
 
 def _evidence_of_stores(stores: Sequence[Path]) -> int:
@@ -377,19 +381,36 @@ def _with_distinct_labels(places: list[Place]) -> list[Place]:
 def _first_usual(usual: list[Path]) -> list[Place]:
     """What lies in the usual places; of stores that are files only the first of each name."""
     places: list[Place] = []
+    closed = []
     for path in usual:
-        if path.is_dir():
-            places += _records_at(path, str(path))
-        elif path.is_file() and path.name not in {place.path.name for place in places}:
+        if records := _records_at(path, str(path)) if os.path.isdir(path) else []:
+            places += records
+        elif part := closed_part(path):
+            closed.append(part)
+        elif os.path.isfile(path) and path.name not in {place.path.name for place in places}:
             places.append(Place(path, str(path), is_named=True))
+    also = f"; no right to read {', '.join(map(repr, dict.fromkeys(closed)))}" if closed else ""
     if places:
+        if closed:
+            warnings.warn(f"Some usual places are skipped{also}.", RuntimeWarning, stacklevel=2)
         return places
     variables = " or ".join(known.home.variable for known in all_systems() if known.home.variable)
     raise SourceNotFoundError(
-        f"No source was named, and the {len(usual)} usual places are empty.",
+        f"No source was named, and the {len(usual)} usual places are empty{also}.",
         f"sa.read('path/to/state.db'), or set {variables}; sa.demo() is a sample to explore",
         shell="name a store; stateanalytics doctor lists the places and a sample",
     )
+
+
+def closed_part(path: Path) -> str | None:
+    """The first of a place, its folder and what lies in it that this user may not read."""
+    errors: list[OSError] = []
+    below = folders_below([path], on_error=errors.append)
+    files = (os.path.join(folder, name) for folder, names in below for name in names)  # noqa: PTH118
+    some = [*islice(files, _MOST_FILES_WEIGHED)]
+    here = path if os.access(path.parent, os.X_OK) else path.parent
+    parts = (str(part) for part in (here, *(error.filename for error in errors), *some))
+    return next((at for at in parts if os.path.exists(at) and not os.access(at, os.R_OK)), None)
 
 
 def _expand(name: str | Path, weeks: ChosenWeeks | None) -> list[Place]:
@@ -441,7 +462,7 @@ def _places_in_home(path: Path) -> list[Place]:
     usual = [
         place
         for place in usual_places({}, path)
-        if place.is_file() or (place.is_dir() and claims_on(place))
+        if os.path.isfile(place) or (os.path.isdir(place) and claims_on(place))
     ]
     return _first_usual(usual) if len(usual) > 1 else []
 
@@ -491,6 +512,11 @@ def _stores_of_directory(folder: Path, text: str) -> list[Place]:
     stores = [path for path in sorted(folder.glob("*.db")) if path.is_file()]
     if stores:
         return [Place(path, str(path), is_named=False) for path in stores]
+    if closed := closed_part(folder):
+        raise NotAStoreError(
+            f"{text!r} has nothing to read: there is no right to read {closed!r}.",
+            "check its permissions",
+        )
     names = store_names()
     below = sorted(path for name in names for path in folder.glob(f"*/{name}"))[:3]
     if not below:
@@ -551,8 +577,9 @@ def description_of(path: Path) -> str | None:
     >>> description_of(Path("/nowhere/at/all")) is None
     True
     """
-    claim = None if path.is_file() else _owner_and_runner_up(path)[0]
-    if claim is None and not path.is_file():
+    is_file = os.path.isfile(path)
+    claim = None if is_file else _owner_and_runner_up(path)[0]
+    if claim is None and not is_file:
         return None
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
     sizes = [size for file in inputs for part in _opened(known, file) if (size := size_of([part]))]

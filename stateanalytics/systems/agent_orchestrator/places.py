@@ -206,21 +206,21 @@ def version(path: Path) -> str:
 
 
 def _is_tree(path: Path) -> bool:
-    if any((path / name).is_file() for name in (EVENTS_DATABASE, GO_DATABASE)):
+    if any(_holds((path / name).is_file) for name in (EVENTS_DATABASE, GO_DATABASE)):
         return True
-    if (path / "data" / GO_DATABASE).is_file():
+    if _holds((path / "data" / GO_DATABASE).is_file):
         return True
-    if any((directory / "sessions").is_dir() for directory in _directories(path / "projects")):
+    if any(_holds((at / "sessions").is_dir) for at in _directories(path / "projects")):
         return True
     return any(
-        directory.name.endswith(OBSERVABILITY) or (directory / "sessions").is_dir()
+        directory.name.endswith(OBSERVABILITY) or _holds((directory / "sessions").is_dir)
         for directory in _directories(path)
         if HASH_DIRECTORY.match(directory.name.removesuffix(MIGRATED))
     )
 
 
 def _is_project(path: Path) -> bool:
-    return (path / "sessions").is_dir() and _is_sessions(path / "sessions")
+    return _holds((path / "sessions").is_dir) and _is_sessions(path / "sessions")
 
 
 def _is_sessions(path: Path) -> bool:
@@ -286,7 +286,7 @@ def _of_tree(root: Path) -> Iterator[File]:
                 yield from _of_observability(root / name)
             elif HASH_DIRECTORY.match(name.removesuffix(MIGRATED)):
                 yield from _of_project(root / name)
-            elif name == "data" and (root / name / GO_DATABASE).is_file():
+            elif name == "data" and _holds((root / name / GO_DATABASE).is_file):
                 yield File(str(root / name / GO_DATABASE), Kind.GO_DATABASE)
         else:
             kind = _kind_in("(root)", name)
@@ -312,7 +312,7 @@ def _of_project(path: Path) -> Iterator[File]:
         log = os.path.join(entry.path, ".ao", "activity.jsonl")  # noqa: PTH118
         if os.path.isfile(log):  # noqa: PTH113
             yield File(log, Kind.ACTIVITY, directory, is_migrated)
-    if (path / "recovery.log").is_file():
+    if _holds((path / "recovery.log").is_file):
         yield File(str(path / "recovery.log"), Kind.RECOVERY, directory, is_migrated)
 
 
