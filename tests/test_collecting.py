@@ -15,6 +15,7 @@ from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.cli import run
+from stateanalytics.core import schema
 from stateanalytics.core.facts import losses_of
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.archive import manifests
@@ -439,3 +440,20 @@ def test_a_file_of_another_system_is_collected_as_it_is_read(tmp_path):
     sa.collect([EVENTS], tmp_path / "history", jobs=2)
     with sa.read(tmp_path / "history") as snap, sa.read(EVENTS) as store:
         assert snap.entities.height == store.entities.height
+
+
+def test_errors_and_what_could_not_be_read_are_losses():
+    rows = [
+        ("archive.shard_missing", "error", "excluded", True),
+        ("id.unusable", "error", "the row was excluded", True),
+        ("file.unreadable", "warning", None, True),
+        ("record.not_json", "warning", "excluded", True),
+        ("record.half_surrogate", "info", "excluded", False),
+        ("record.would_reject", "warning", "the words are kept as they are stored", False),
+        ("line.unfinished", "info", "excluded", False),
+        ("time.unreadable", "warning", "read as null", False),
+    ]
+    columns = ("code", "severity", "action", "expected")
+    findings = pl.DataFrame(rows, schema=columns, orient="row")
+    lost = losses_of(schema.FINDINGS.conform(findings))["code"].to_list()
+    assert lost == findings.filter("expected")["code"].to_list()

@@ -22,7 +22,11 @@ AS_OF_FROM = {
 
 MOSTLY_UNREAD = "source.mostly_unread"
 """The finding that most of a directory was not read, so that every count may be too low."""
-_LOSSES = ("archive.not_collected", MOSTLY_UNREAD, "read.over_budget", "file.over_bound")
+_LOSSES = (
+    *("archive.not_collected", MOSTLY_UNREAD, "read.over_budget", "file.over_bound"),
+    *("file.too_large", "file.unreadable", "file.vanished"),
+)
+"""Codes of losses that are only a warning, as a file that cannot be read is its own loss only."""
 
 FrameOrFactory: TypeAlias = "pl.DataFrame | Callable[[], pl.DataFrame]"
 """A frame, or a function that makes it when it is needed."""
@@ -168,15 +172,16 @@ def checked_snapshot(snap: object, function: str) -> Facts:
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
-    """The findings on data that are missing: a damaged store, an archive, a limit of reading.
+    """The findings on data that are missing: every error, and warnings of what is not read.
 
     Examples
     --------
     >>> losses_of(schema.FINDINGS.empty()).height
     0
     """
-    is_lost = pl.col("code").str.starts_with("salvage.") & (pl.col("severity") == "error")
-    return findings.filter(is_lost | pl.col("code").is_in(_LOSSES))
+    is_record = pl.col("code").str.starts_with("record.") & (pl.col("action") == "excluded")
+    is_lost = pl.col("code").is_in(_LOSSES) | (is_record & (pl.col("severity") == "warning"))
+    return findings.filter(is_lost | (pl.col("severity") == "error"))
 
 
 @dataclass(frozen=True)
