@@ -419,6 +419,24 @@ def test_linked_folders_are_read_once(tmp_path, begun, folder, linked) -> None:
     assert findings_of(facts) == {**findings_of(expected), "source.files_not_read": 1}
 
 
+@pytest.mark.parametrize("begun", [begun_transcript, begun_rollout])
+def test_the_offset_of_a_time_counts(tmp_path: Path, begun: Callable, monkeypatch) -> None:
+    """Worked out by hand: 09:00 at +05:30 is 03:30 in UTC, whatever the zone of the machine."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    stamps = {}
+    for end in ("Z", "", "+05:30", "-0800", " garbage"):
+        transcript = begun()
+        for line in transcript.lines:
+            line["timestamp"] = f"2026-05-18T09:00:05.250{end}"
+        facts = facts_of(tmp_path / (end or "none"), transcript, as_of=NOON)
+        stamps[end] = facts.entities.filter(entity_type="session")["started_at"].item()
+    clock = {end: at and f"{at:%H:%M:%S.%f}" for end, at in stamps.items()}
+    same = "09:00:05.250000"
+    zones = {"+05:30": "03:30:05.250000", "-0800": "17:00:05.250000"}
+    assert clock == {"Z": same, "": same, **zones, " garbage": None}
+    assert findings_of(facts)["time.unreadable"]
+
+
 def test_counts_beyond_all_numbers_are_counted(tmp_path: Path) -> None:
     transcript = begun_transcript()
     transcript.answer(say("a"), stop="end_turn", usage=(10**30, 2, 3, 4))

@@ -164,8 +164,9 @@ def columns_of(frame: FrameOrFactory, columns: Iterable[str]) -> pl.DataFrame:
     return (frame() if callable(frame) else frame).select(list(columns))
 
 
+# A cast to TIMESTAMP would ignore the offset of a zone, and whatever else follows.
 _STORED: Mapping[pl.DataType, str] = MappingProxyType(
-    {TEXT: "VARCHAR", INTEGER: "BIGINT", REAL: "DOUBLE", YES_NO: "BOOLEAN", MOMENT: "TIMESTAMP"}
+    {TEXT: "VARCHAR", INTEGER: "BIGINT", REAL: "DOUBLE", YES_NO: "BOOLEAN", MOMENT: "TIMESTAMPTZ"}
 )
 
 

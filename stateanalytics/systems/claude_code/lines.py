@@ -147,7 +147,7 @@ def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFr
 def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of `frames.LINES`, with ``row`` and ``blocks``."""
     known = pl.col("at").dt.year().is_between(2001, 2099)
-    at = pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT)
+    at = pl.when(known).then(pl.col("at").cast(MOMENT))
     is_error = pl.when(pl.col("what").is_in(["api_error", "retry"]))
     tag = pl.col("error_type").str.slice(0, _MOST_ERROR_CHARS)
     # The error of a retry is an object, and this its JSON text.

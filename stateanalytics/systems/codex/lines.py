@@ -97,7 +97,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     rows = _with_scripts(rows)
     classified = rows.with_columns(
         whole_numbers(_COUNTS),
-        at=pl.when(known).then(pl.col("at").dt.replace_time_zone("UTC")).cast(MOMENT),
+        at=pl.when(known).then(pl.col("at").cast(MOMENT)),
         what=_what(words.list.first()),
         # In a list of texts the line breaks are escaped.
         result=pl.when(output.str.starts_with("["))
