@@ -156,6 +156,16 @@ def test_an_empty_object_is_no_contract(contracts, identity, has_contract, is_va
     assert of_session["delivery"].to_list() == [delivery]
 
 
+def test_impossible_tokens_and_costs_are_not_counted(tmp_path):
+    odd = {"input_tokens": -7, "output_tokens": 2**63 - 1, "total_cost_usd": -5.0}
+    sound = {"input_tokens": 0, "output_tokens": None, "total_cost_usd": 1.5}
+    part = read_part(_store(tmp_path, sessions=[session("a") | odd, session("b") | sound]))
+    usage = part.entities.select("n_input_tokens", "n_output_tokens", "cost_usd").rows()
+    assert usage == [(None, None, None), (0, None, 1.5)]
+    found = part.findings.filter(code="usage.impossible").select("table", "column", "n_rows")
+    assert found.rows() == [("sessions", name, 1) for name in odd]
+
+
 def test_rows_without_a_usable_id_are_excluded_and_counted(tmp_path):
     rows = [session("a"), session("a"), session("b") | {"id": None}, session("c")]
     part = read_part(_store(tmp_path, sessions=rows))

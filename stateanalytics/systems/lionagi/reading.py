@@ -85,6 +85,8 @@ def read(
     raw, cell_findings, kept = read_raw(store, bodies=bodies, before=before)
     unique_tables, id_findings = _with_unique_ids(raw, label)
     raw = {**raw, **unique_tables}
+    sound_tables, usage_findings = _with_sound_usage(raw, label)
+    raw = {**raw, **sound_tables}
     runs, file_findings = directories.read_runs(store.path, label)
     runs = directories.link_runs(runs, raw)
     shows = directories.find_shows(raw, store.path)
@@ -118,6 +120,7 @@ def read(
     odd = [
         cell_findings,
         id_findings,
+        usage_findings,
         file_findings,
         directories.run_findings(runs, entities, label),
         directories.show_findings(disk, label),
@@ -226,6 +229,26 @@ def _with_unique_ids(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.
             )
         )
     return tables, all_findings(*unusable)
+
+
+_USAGE = ("input_tokens", "output_tokens", "total_cost_usd")
+
+
+def _with_sound_usage(raw: Raw, label: str) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
+    """Tables with impossible tokens or costs, without these values, and a finding for each."""
+    tables: dict[str, pl.DataFrame] = {}
+    found = []
+    for table in ("sessions", "branches"):
+        for name in _USAGE:
+            rows = tables.get(table, raw[table])
+            is_sound = rows[name].is_between(0, 2**62, closed="left")
+            # `all` passes over nulls, which are not known.
+            if not is_sound.all():
+                tables[table] = rows.with_columns(pl.when(is_sound).then(name))
+                odd = rows.filter(~is_sound)
+                more = {"table": table, "column": name}
+                found.append(findings.counted(label, "usage.impossible", odd, "id", **more))
+    return tables, all_findings(*found)
 
 
 def _canonical(frame: pl.DataFrame, shape: schema.Frame, label: str) -> pl.DataFrame:
