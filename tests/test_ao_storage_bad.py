@@ -242,6 +242,19 @@ def test_pipes_never_block_a_load_and_loops_of_links_are_no_directories(healthy:
     assert healthy.entities.height == 1
 
 
+def test_nothing_is_shown_of_a_file_outside_the_input(tree: Path, tmp_path_factory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "passwd"
+    for path in (outside, tree / PROJECT / "sessions" / "own.json"):
+        path.write_text("root:x:0:0\n")
+    (tree / PROJECT / "sessions" / "pw.json").symlink_to(outside)
+    odd = facts_of(tree).findings.filter(code="record.unreadable")
+    shown = dict(odd.select("table", "example").iter_rows())
+    assert {Path(path).name: example for path, example in shown.items()} == {
+        "own.json": "root:x:0:0\\n",
+        "pw.json": None,
+    }
+
+
 @damage
 def _(root: Path) -> None:
     text = json.dumps(record(lifecycle(), displayName="Issue é"), ensure_ascii=False)

@@ -460,6 +460,10 @@ class Faults:
             **{"code": code, "severity": texts.severity, "message": message, "n_rows": 1},
             **{"action": texts.action or "excluded", "path": self.below(path), **more},
         }
+        target, root = os.path.realpath(path), os.path.realpath(self.root)
+        if not Path(target).is_relative_to(root):
+            # A link out of the input may lead to a file that nobody meant to show.
+            fault["example"] = None
         if self.on_error == "raise" and fault["severity"] not in _HARMLESS:
             raise DamagedStoreError(
                 f"{self.label!r} cannot be read completely: {fault['path']!r}: "
