@@ -8,7 +8,7 @@
     │   ├── NotAStoreError           (ValueError)  something is there, but no store
     │   ├── DamagedStoreError        (ValueError)  a store, truncated or corrupted
     │   ├── StoreBusyError           (TimeoutError)  a store that cannot be opened now
-    │   └── NoRoomError              (OSError)  its private copy does not fit anywhere
+    │   └── NoRoomError              (OSError)  its private copy, or an output, does not fit
     ├── MissingColumnsError          (ValueError)  a frame lacks columns
     ├── ColumnTypeError              (TypeError)  a column has another type
     ├── ArgumentError                (ValueError)  an argument makes no sense

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics import cli
 from stateanalytics.core.progress import progress
-from stateanalytics.errors import ArgumentError
+from stateanalytics.errors import ArgumentError, NoRoomError
 from stateanalytics.io.files import files_below
 from stateanalytics.io.outputs import refuse_inputs, write_output
 from tests.ao_trees import lifecycle, record, write_json
@@ -205,6 +205,15 @@ def test_on_a_full_disk_the_old_file_stays(tmp_path):
     assert "cannot be written: File too large" in done.stdout
     assert target.read_bytes() == b"last week"
     assert [path.name for path in tmp_path.iterdir()] == ["week.html"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has this device")
+def test_a_full_disk_is_no_wrong_name_and_a_large_limit_is_all_rows(fleet, capsys):
+    with pytest.raises(NoRoomError, match="No space left on device"):
+        write_output("/dev/full", b"x")
+    limit = ["--limit", "9" * 25]
+    assert cli.run(["attention", str(fleet / STORE), *limit, "-o", "/dev/full", "-f", "csv"]) == 1
+    assert "free some space" in capsys.readouterr().err
 
 
 def test_the_mode_is_that_of_the_file_before_or_what_the_umask_leaves(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
@@ -122,7 +123,12 @@ def _surroundings() -> Iterator[tuple[str, bool]]:
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"the sample: {visible(_sample())}", True
-    yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True
+    chosen = os.environ.get("TMPDIR") or folder
+    # Python takes another folder where this one cannot be used; a read ends with an error.
+    if os.path.realpath(chosen) == os.path.realpath(folder):
+        yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True
+    else:
+        yield f"private copies: nowhere, TMPDIR={visible(chosen)} cannot be used", False
     cache = Cache.of_user()
     if cache is None:
         yield f"cache: off, by {VARIABLE}", True

@@ -172,7 +172,7 @@ class Request:
         """
         refuse_input_as_output(self.output, inputs)
         limit = limit or self.limit or (50 if self.format == "table" else frame.height)
-        shown = frame.head(limit)
+        shown = frame.head(min(limit, frame.height))
         if self.redact:
             shown = _masked(shown)
         is_file = self.output is not None

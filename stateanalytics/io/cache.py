@@ -78,6 +78,9 @@ class Cache:
         True
         >>> Cache.of_user({"STATEANALYTICS_CACHE": "/tmp/mine"}).root.as_posix()
         '/tmp/mine'
+        >>> relative = Cache.of_user({"XDG_CACHE_HOME": "here"})
+        >>> relative.root == Cache.of_user({}).root
+        True
         """
         named = environment.get(VARIABLE, "")
         if named.strip().lower() == OFF:
@@ -90,7 +93,9 @@ class Cache:
         elif sys.platform == "darwin":
             usual = Path.home() / "Library" / "Caches"
         else:
-            usual = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            usual = Path(environment.get("XDG_CACHE_HOME", ""))
+            # The standard of these variables ignores relative paths.
+            usual = usual if usual.is_absolute() else Path.home() / ".cache"
         return cls(usual / "stateanalytics")
 
     def get(self, key: str) -> Entry | None:

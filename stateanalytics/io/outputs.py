@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stateanalytics.errors import ArgumentError, StoreBusyError
+from stateanalytics.errors import ArgumentError, NoRoomError, StateAnalyticsError, StoreBusyError
 from stateanalytics.io import processes
 from stateanalytics.io.files import LOG_ENDINGS, files_below, refuse_scheme
 
@@ -141,10 +141,12 @@ def refuse_no_folder(target: Path) -> None:
         )
 
 
-def _not_written(path: str | Path, error: OSError) -> ArgumentError:
+def _not_written(path: str | Path, error: OSError) -> StateAnalyticsError:
+    problem = f"{str(path)!r} cannot be written: {error.strerror or error}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoRoomError(problem, "free some space, or name a file on another disk")
     return ArgumentError(
-        f"{str(path)!r} cannot be written: {error.strerror or error}.",
-        "name a file in a directory that exists and that you may write to",
+        problem, "name a file in a directory that exists and that you may write to"
     )
 
 

@@ -510,7 +510,9 @@ def _nothing_read(parts: Sequence[Parts]) -> SourceError:
     problem = first.findings["message"][0]
     return SourceError(
         f"Nothing could be read: of {first.label!r}, {problem}.",
-        "report this to the authors of the system, or uninstall it",
+        "restore it from a copy"
+        if first.findings["code"][0].startswith("archive.")
+        else "report this to the authors of the system, or uninstall it",
     )
 
 
