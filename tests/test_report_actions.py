@@ -474,12 +474,13 @@ def test_hostile_and_endless_texts_fit_into_slack_and_mention_nobody():
 
 
 @pytest.mark.slow
-def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys):
-    store = str(SAMPLES / "state.db")
+def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = str((SAMPLES / "state.db").absolute())
     assert cli(["report", store, "--format", "slack", "--json"]) == 2
     assert "remove --json" in capsys.readouterr().err
-    written = tmp_path / "slack.json"
-    arguments = ("--format", "slack", "--sections", "attention", "-o", str(written))
+    written = tmp_path / "week.slack.json"
+    arguments = ("--format", "slack", "--sections", "attention")
     assert cli(["report", store, *arguments]) == 0
     assert_slack_takes(json.loads(written.read_text("utf-8")))
 

@@ -136,7 +136,9 @@ def _write_page(
     from stateanalytics.reporting import report as make_report
 
     form = chosen_format(request.form, request.output, _FORMS, otherwise="html")
-    output = request.output or Path(f"week{_FORMS[form][0]}")
+    # Both are JSON, and one must not replace the other.
+    stem = "week.slack" if form == "slack" else "week"
+    output = request.output or Path(f"{stem}{_FORMS[form][0]}")
     if is_full and form != "html":
         raise click.UsageError("--full is for the HTML page only. Hint: remove --full")
     is_piped = str(output) == "-"
