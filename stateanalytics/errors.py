@@ -106,7 +106,7 @@ class StoreBusyError(SourceError, TimeoutError):
 
 
 class NoRoomError(SourceError, OSError):
-    """The private copy of a store does not fit into the folder for temporary files."""
+    """A private copy does not fit into the folder for temporary files, or an output to its disk."""
 
 
 class MissingColumnsError(StateAnalyticsError, ValueError):
