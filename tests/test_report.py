@@ -300,6 +300,14 @@ def test_little_or_nothing_still_makes_a_report(entities, n_titles):
     assert "None" not in re.sub(r"None of|None is", "", made.summary["headline"]["finding"])
 
 
+def test_a_page_without_runs_says_that_some_have_no_time():
+    rows = [{"entity_id": f"{n}", "raw_status": "completed"} for n in range(3)]
+    made = report(facts(rows), sections=["headline"], shown=False)
+    assert made.summary["headline"]["finding"].endswith(
+        "and none is open. 3 sessions have no time that can be read and are in no window."
+    )
+
+
 @pytest.mark.slow
 def test_nothing_at_all_is_said_in_words():
     summary = report(facts([])).summary

@@ -43,6 +43,8 @@ def summarize_headline(material: Material) -> Plain:
     )
     if material.facts.entities.is_empty():
         clauses = [say("headline.no_data")]
+    elif runs.is_empty() and (n := rows.filter(entity_type=RUN, left_out="undated").height):
+        clauses = [f"{clauses[0]} {say('headline.undated', n=n)}"]
     return {**headline_of(rows, counts, incidents, clauses), "n_causes": n_causes}
 
 
