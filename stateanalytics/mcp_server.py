@@ -244,7 +244,6 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
         from mcp.server.mcpserver import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
         from mcp_types import ToolAnnotations
-        from pydantic import ValidationError
     except ImportError as error:
         raise MissingComponentError(
             "A server for agents needs the package mcp, which is not installed.",
@@ -262,7 +261,7 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
             try:
                 return await super().call_tool(name, arguments, context)
             except ToolError as error:
-                if isinstance(error.__cause__, ValidationError):
+                if type(error.__cause__).__name__ == "ValidationError":
                     raise ToolError(_wrong_type(name, error.__cause__.errors()[0])) from None
                 raise
 

@@ -678,7 +678,7 @@ def test_a_wrong_path_is_one_line_and_code_2(refused, tmp_path, name, content, w
 
 def test_a_folder_of_folders_names_those_with_records(refused, tmp_path):
     (tmp_path / "empty").mkdir()
-    (tmp_path / "mine").symlink_to(SAMPLES / "codex")
+    (tmp_path / "mine").symlink_to(SAMPLES / "opencode")
     err = refused("attention", str(tmp_path))
     assert err.endswith(f"Hint: name one of these: '{tmp_path / 'mine'}'\n")
 

@@ -27,6 +27,8 @@ _LOSSES = (
     *("file.too_large", "file.unreadable", "file.vanished"),
 )
 """Codes of losses that are only a warning, as a file that cannot be read is its own loss only."""
+_MISSING = r"^(?:archive|salvage|folder|file|id|record)\."
+"""Codes of which every error is a loss; other errors are of values that are wrong."""
 
 FrameOrFactory: TypeAlias = "pl.DataFrame | Callable[[], pl.DataFrame]"
 """A frame, or a function that makes it when it is needed."""
@@ -172,7 +174,7 @@ def checked_snapshot(snap: object, function: str) -> Facts:
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
-    """The findings on data that are missing: every error, and warnings of what is not read.
+    """The findings on data that are missing: errors of files, records and ids, and the like.
 
     Examples
     --------
@@ -181,7 +183,8 @@ def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
     """
     is_record = pl.col("code").str.starts_with("record.") & (pl.col("action") == "excluded")
     is_lost = pl.col("code").is_in(_LOSSES) | (is_record & (pl.col("severity") == "warning"))
-    return findings.filter(is_lost | (pl.col("severity") == "error"))
+    is_missing = pl.col("code").str.contains(_MISSING) & (pl.col("severity") == "error")
+    return findings.filter(is_lost | is_missing)
 
 
 @dataclass(frozen=True)
