@@ -261,8 +261,9 @@ def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True
             try:
                 return await super().call_tool(name, arguments, context)
             except ToolError as error:
-                if type(error.__cause__).__name__ == "ValidationError":
-                    raise ToolError(_wrong_type(name, error.__cause__.errors()[0])) from None
+                # Of pydantic, which the SDK brings.
+                if wrong_types := getattr(error.__cause__, "errors", None):
+                    raise ToolError(_wrong_type(name, wrong_types()[0])) from None
                 raise
 
     served = Server(
