@@ -267,14 +267,8 @@ def compare(
     whole = Window(min(first or snap.as_of, snap.as_of), snap.as_of + TICK, "all time")
     now = None if window is None else read_window(window, as_of=snap.as_of, tz=tz)
     population = rows_of(snap, policy=policy)
-    ask = _Asked(snap, asked, groups, every, str(tz or "UTC"), prices, population)
-    rows = ask.rows(now)
-    steps = None if every is None else _steps(rows, now, whole, every, ask.tz)
-    if steps is not None and asked.rows == "failed":
-        rows = ask.rows(now, steps)
-    if steps is not None and asked.rows == "runs":
-        newest = Window(steps["since"][-1], steps["until"][-1], "")
-        rows = rows.filter(~has_no_end_in(outdated_sources(snap.sources, newest)))
+    ask = _Asked(snap, asked, groups, every, str(tz or "UTC"), prices, population, whole)
+    rows, steps = ask.rows_and_steps(now)
     past = None
     if against == BEFORE and every is None:
         if now is None:
@@ -287,9 +281,12 @@ def compare(
     values = pl.concat([rows.select(groups), then.select(groups)]).unique(maintain_order=True)
     # Of a step that the window cuts, only the days within it are counted.
     seen = Window(max(now.since, whole.since), min(now.until, whole.until), "") if now else whole
-    cells = ask.side(rows, values, steps, now, whole).pipe(_with_days, seen)
+    cells = ask.cells(rows, values, steps, now or whole).pipe(_with_days, seen)
+    if against is not None:
+        cells = ask.with_runs(cells, steps, now)
     if past is not None:
-        before = ask.side(then, values, None, past, whole).pipe(_with_days, whole)
+        before = ask.cells(then, values, None, past).pipe(_with_days, whole)
+        before = ask.with_runs(before, None, past)
         before = before.select(*groups, pl.col(_SIDE).name.suffix("_before"))
         both = (
             cells.join(before, on=groups, how="left", nulls_equal=True, maintain_order="left")
@@ -362,11 +359,28 @@ class _Asked(NamedTuple):
     tz: str
     prices: str | Path | None
     population: pl.DataFrame
+    whole: Window
 
-    def rows(self, window: Window | None, steps: pl.DataFrame | None = None) -> pl.DataFrame:
+    def rows_and_steps(self, window: Window | None) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+        """The `rows` of a window, and its steps, each of which counts as a window of its own."""
+        of, snap = self.measure.rows, self.snap
+        failed = find_members(snap, window=window, rows=self.population) if of == "failed" else None
+        rows = self.rows(window, failed)
+        if self.every is None:
+            return rows, None
+        steps = _steps(rows, window, self.whole, self.every, self.tz)
+        windows = [Window(since, until, "") for since, until in steps.rows()]
+        if failed is not None:
+            parts = members_within_each(failed, windows, snap.as_of, begins_of(snap.entities))
+            rows = self.rows(window, pl.concat([failed.clear(), *parts.values()], how="diagonal"))
+        if of == "runs":
+            rows = rows.filter(~has_no_end_in(outdated_sources(snap.sources, windows[-1])))
+        return rows, steps
+
+    def rows(self, window: Window | None, failed: pl.DataFrame | None = None) -> pl.DataFrame:
         """The rows that the measure counts, with the groups, ``hit`` or ``weight``, ``unit``.
 
-        The incidents of a step are its own, as those of a window are.
+        ``failed`` are the `members`, where they are known.
         """
         name, as_of = self.measure.name, self.snap.as_of
         here, sources = self.population, self.snap.sources
@@ -374,12 +388,8 @@ class _Asked(NamedTuple):
             here = within(here, window, as_of=as_of, sources=sources)
         match self.measure.rows:
             case "failed":
-                failed = find_members(self.snap, window=window, rows=self.population)
-                if steps is not None:
-                    windows = [Window(since, until, "") for since, until in steps.rows()]
-                    begins = begins_of(self.snap.entities)
-                    parts = members_within_each(failed, windows, as_of, begins)
-                    failed = pl.concat([failed.clear(), *parts.values()], how="diagonal")
+                if failed is None:
+                    failed = find_members(self.snap, window=window, rows=self.population)
                 kept = failed.select(*ENTITY_KEY, "incident_id", "cause", placed_at="failed_at")
                 rows = _described(kept.filter(entity_type=RUN), self.population)
             case "attempts":
@@ -417,21 +427,16 @@ class _Asked(NamedTuple):
                 rows = with_group(rows, group, getattr(self.snap, "own_tables", {}), _HOW)
         return rows.with_columns(own() for own in (_OF_ROW.get(name),) if own)
 
-    def side(
-        self,
-        rows: pl.DataFrame,
-        values: pl.DataFrame,
-        steps: pl.DataFrame | None,
-        window: Window | None,
-        whole: Window,
+    def with_runs(
+        self, cells: pl.DataFrame, steps: pl.DataFrame | None, window: Window | None
     ) -> pl.DataFrame:
         """The `cells` of a window, each with the runs that a number per run is of."""
-        found = self.cells(rows, values, steps, window or whole)
-        if self.measure.per != "run":
-            return found.with_columns(n_runs="n_of")
+        if self.measure.per != "run" or self.measure.rows == "ended":
+            return cells.with_columns(n_runs="n_of")
         ended = self._replace(measure=MEASURES["failures"])
-        runs = ended.cells(ended.rows(window), values, steps, window or whole)
-        return found.with_columns(n_runs=runs["n_of"])
+        values = cells.select(self.by).unique(maintain_order=True)
+        runs = ended.cells(ended.rows(window), values, steps, window or self.whole)
+        return cells.with_columns(n_runs=runs["n_of"])
 
     def cells(
         self, rows: pl.DataFrame, values: pl.DataFrame, steps: pl.DataFrame | None, span: Window

@@ -372,9 +372,8 @@ def times_of_started(
     of_all = times("never").lazy().select(*by, pl.col("value").alias(OF_ALL))
     relative = times("cut_off").lazy().join(of_all, on=by, nulls_equal=True)
     now = median_times(followed.filter(is_last), ["week"])
-    of_mix_s = (
-        now["value"].sum() / pl.col("value").filter(is_last, pl.col("group_kind").is_null()).sum()
-    )
+    value = pl.col("value").filter(is_last, pl.col("group_kind").is_null())
+    of_mix_s = now["value"].sum() / value.sum()
     in_kind = usual.lazy().with_columns(pl.col("group_id").cast(TEXT), group_kind=pl.lit("kind"))
     own = now.lazy().select("week", own_lower="lower", own_upper="upper")
     return (

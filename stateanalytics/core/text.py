@@ -26,7 +26,7 @@ UNSEEN = (
     rf"{_DIRECTION}{_INVISIBLE}]"
 )
 #: A UUID as a page or a table shortens it to its first group, or to the first two where these
-#: are a time (version 7); other ids may begin alike where they are of one time.
+#: are a time (version 7); the ids of another system may begin the same where they are of one time.
 LONG_ID = (
     "^(?:([0-9a-f]{8})-[0-9a-f]{4}-[^7][0-9a-f-]{21}|([0-9a-f]{8}-[0-9a-f]{4})-7[0-9a-f-]{21})$"
 )

@@ -17,9 +17,9 @@ from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.survival.risk_sets import STRATUM, number, strata_of
 from stateanalytics.survival.run_spells import spells
 
-# Columns of work that may share an undeclared limit.
 N_NEWEST = 20
 """Of so many of the newest runs with a declared limit, the most common limit is today's."""
+# Columns of work that may share an undeclared limit.
 _LIMIT_GROUP = ("system", "kind")
 
 

@@ -203,7 +203,7 @@ def refreshed_events(
     raw : mapping of str to polars.DataFrame
         Its tables.
     before, now : mapping of str to ReadTable
-        Its tables as read earlier, with the events of then as ``events``, and as read now.
+        Its tables as read earlier, with the events of that read as ``events``, and as read now.
     """
     ids = None if before is None else _changed_messages(store, raw, before, now)
     if before is None or ids is None:
