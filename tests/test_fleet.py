@@ -181,7 +181,7 @@ def without_provenance(snap, sections, window=None):
     with pytest.MonkeyPatch.context() as patched:
         # Commands name what was read, which is an archive or stores.
         for place in ("entities._as_read", "summarize.place_of"):
-            patched.setattr(f"stateanalytics.reporting.{place}", lambda _: "a.db")
+            patched.setattr(f"stateanalytics.reporting.{place}", lambda *_: "a.db")
         made = sa.report(snap, window=window, sections=sections, title="A week", shown=False)
         return [
             re.sub(r"(message (?:·|\\u00b7) \w+): [^<\"]*", r"\1", text)
