@@ -75,7 +75,7 @@ def without_places(report: Report) -> str:
     """
     page = re.sub(r"</?span>", "", report.as_html())
     page = re.sub(r"(</time> message · \w+): [^<]*", r"\1", page)
-    return re.sub(r"(stateanalytics \w+) \S+", r"\1 PLACE", page)
+    return re.sub(r"(stateanalytics \w+(?: --as-of \S+)?) \S+", r"\1 PLACE", page)
 
 
 @pytest.mark.slow
