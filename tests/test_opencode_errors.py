@@ -15,7 +15,7 @@ DRAFTED = {
     "permission.rejected": ({"permission": "bash", "resource": "rm -rf"}, "permission_rejected"),
     "tool.input.invalid": ({"message": "no JSON", "input": {"a": 1}}, "tool_input_invalid"),
     "tool.execution.cancelled": ({"reason": "timeout"}, "tool_execution_cancelled"),
-    "unknown": ({"message": "?", "agent": "build"}, "unknown"),
+    "unknown": ({"message": "status code (501 GET http://x)", "agent": "build"}, "unknown"),
 }
 
 

@@ -237,7 +237,8 @@ def _steps(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tools(frame: pl.DataFrame) -> pl.DataFrame:
-    caused = with_cause(frame, has_error=pl.col("state") == "error")
+    # The HTTP status in an error of a call is that of a page that it fetched, not the provider's.
+    caused = with_cause(frame, has_error=pl.col("state") == "error", vague=())
     # A call is stored as completed although its command failed: the tool itself did its work.
     is_command, is_invalid = pl.col("name").is_in(list(_COMMANDS)), pl.col("name") == "invalid"
     is_unknown = pl.col("error_message").str.contains("(?i)unavailable tool|unknown tool")

@@ -11,7 +11,7 @@ words of a message has a confidence below one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
@@ -60,6 +60,7 @@ def with_cause(
     status: str = "error_status",
     has_error: pl.Expr | None = None,
     into: str = "cause",
+    vague: Sequence[str] = _VAGUE,
 ) -> pl.DataFrame:
     """Add the cause of each row's error, with its confidence.
 
@@ -73,6 +74,8 @@ def with_cause(
         type is ``unrecognized``.
     into : str
         The column to add; ``<into>_confidence`` comes with it.
+    vague : sequence of str
+        Types without a cause: a status or words of the provider have it.
 
     Examples
     --------
@@ -86,7 +89,7 @@ def with_cause(
     stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
     is_error = kind.is_not_null() if has_error is None else has_error
     is_api = (kind == "APIError").fill_null(value=False)
-    is_vague = kind.is_in(_VAGUE).fill_null(value=False)
+    is_vague = kind.is_in(vague).fill_null(value=False)
     is_aborted = (kind == "aborted").fill_null(value=False)
     aborted = pl.coalesce(
         pl.when(is_aborted & text.str.starts_with(begin)).then(pl.lit(cause))
