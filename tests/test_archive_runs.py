@@ -38,6 +38,7 @@ from tests.conftest import EXTRACTS
 from tests.examples import a_few, examples
 from tests.frames import WHOSE, frame
 from tests.lionagi_stores import session, write_store
+from tests.samples import SAMPLES
 from tests.test_archive import COLLECTED, codes
 from tests.test_observations import store_at
 
@@ -494,6 +495,14 @@ def test_an_archive_of_every_schema_version_is_read(version):
     ]
     assert kept.transitions.height == 5
     assert codes(kept) == []
+
+
+def test_turns_that_an_older_version_archived_are_those_of_the_model():
+    story = SAMPLES / "twelve_weeks"
+    archived, stored = (sa.read(story / name).entities for name in ("history", "state.db"))
+    both = archived.join(stored, on=["entity_type", "entity_id"], suffix="_stored")
+    assert both["n_model_turns"].to_list() == both["n_model_turns_stored"].to_list()
+    assert both["n_model_turns"].sum() > 0 and both["n_turns"].null_count() == both.height
 
 
 def test_a_column_of_another_type_is_another_schema_version():

@@ -505,7 +505,10 @@ def read_shard(path: Path, shard: manifests.Shard) -> pl.DataFrame:
         content, status = read_octets(path, shard.n_bytes)
         if sha256(content).hexdigest() != shard.sha256:
             raise UnfitError("archive.shard_damaged", _OTHER_BYTES)
-        return read_parquet(io.BytesIO(content), status)
+        rows = read_parquet(io.BytesIO(content), status)
+        # Before 0.3.0 the turns that the agent's program reported stood in `n_turns`.
+        is_older = shard.frame == "entities" and "n_model_turns" not in rows.columns
+        return rows.rename({"n_turns": "n_model_turns"}, strict=False) if is_older else rows
     except FileNotFoundError:
         raise UnfitError("archive.shard_missing", "not there any more") from None
     except budget.OverBoundError as error:
