@@ -175,6 +175,13 @@ def called(transcript: Transcript) -> None:
     transcript.answer(call("t", "Bash"), stop="tool_use", usage=USAGE)
 
 
+def exited(transcript: Transcript) -> None:
+    """What a process writes when it ends: its costs, without a timestamp."""
+    times = {"startTime": 1000 * transcript.now.timestamp() - 5000, "totalDuration": 5000}
+    fields = {"totalCostUSD": 0.02, "modelUsage": {}, **times}
+    transcript.add("cost-state", uuid=None, timestamp=None, **fields)
+
+
 def result(**fields: object) -> Callable:
     return lambda transcript: transcript.result("t", "It ran.", **fields)
 
@@ -191,8 +198,10 @@ TURN_END = add("system", subtype="turn_duration")
 OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
 MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
 NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refused")
-CALL, RESULT, GOOD = called, result(), answer("a", "end_turn")
+BUDGET = add("attachment", attachment={"type": "budget_usd", "total": 0.01})
+CALL, RESULT, GOOD, EXIT = called, result(), answer("a", "end_turn"), exited
 WAITS, OVER, RULE = "health.awaiting_model", "completed.turn_ended", "cancelled.stopped_by_rule"
+REFUSAL = "failed.content_filtered"
 LAST_TURNS = {
     "prompt": (WAITS,),
     "an answer that continues": (WAITS, answer("a", None)),
@@ -210,16 +219,18 @@ LAST_TURNS = {
     "one that looks like an interrupt": ("completed.ended_by_model", CALL, MODEL_END, STOPPED),
     "an interrupt": ("cancelled.user_interrupt", CALL, STOPPED),
     "a shutdown": ("aborted.shutdown", CALL, SHUTDOWN),
+    "a process that ended in a call": ("aborted.shutdown", CALL, EXIT),
+    "a process that ended before an answer": ("aborted.shutdown", EXIT),
+    "a process that ended after one": (OVER, GOOD, EXIT),
+    "one that goes on": ("health.open_tool", EXIT, CALL),
+    "a limit of costs": ("timed_out.max_budget", BUDGET, CALL, EXIT),
     "an answer without words": ("delivery.empty_output", answer("", "end_turn")),
     "an unknown reason": ("delivery.unknown_finish", answer("a", "new word")),
     "a limit of turns": ("timed_out.max_turns", answer("a", None), MAX_TURNS),
     "an error": ("failed.provider_internal", overloaded),
-    "a refusal": ("failed.content_filtered", answer("no", "refusal")),
-    "a refusal without another model": ("failed.content_filtered", NO_FALLBACK),
-    "a refusal as an error": (
-        "failed.content_filtered",
-        error_record("invalid_request", "refusal"),
-    ),
+    "a refusal": (REFUSAL, answer("no", "refusal")),
+    "a refusal without another model": (REFUSAL, NO_FALLBACK),
+    "a refusal as an error": (REFUSAL, error_record("invalid_request", "refusal")),
     "the output limit as an error": (
         "delivery.truncated_length",
         error_record("max_output_tokens"),
@@ -278,7 +289,7 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
 
 
-ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END, SHUTDOWN]
+ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END, SHUTDOWN, EXIT]
 
 
 @pytest.mark.parametrize("step", ENDS)
@@ -717,6 +728,13 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
     assert without == "a1"
 
 
+def test_a_background_subagent_ends_with_the_process_of_its_session(tmp_path):
+    parent, child = a_subagent(result={"status": "async_launched"})
+    EXIT(parent)
+    row = state_of(facts_of(tmp_path, parent, child), f"{parent.session_id}/a1")
+    assert (row["outcome"], row["reason_codes"]) == ("aborted", "run.aborted.shutdown")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("result", [None, {"status": "async_launched"}])
 def test_a_subagent_that_nobody_saw_complete_is_stalled(tmp_path, result):
@@ -815,6 +833,22 @@ def test_the_client_says_whether_a_call_failed_was_refused_or_stopped(tmp_path, 
     transcript.result("t", words, is_error=True, **more)
     shown = states(facts_of(tmp_path, transcript)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [f"invocation.{code}"]
+
+
+@pytest.mark.parametrize(
+    ("words", "steps", "outcome"),
+    [(REFUSED, [STOPPED], "cancelled"), ("Exit code 137", [], "aborted")],
+)
+def test_a_call_that_a_signal_stops_has_not_failed(tmp_path, words, steps, outcome):
+    transcript = begun_transcript()
+    CALL(transcript)
+    EXIT(transcript)
+    transcript.result("t", words, is_error=True, toolDenialKind="user-rejected")
+    for step in steps:
+        step(transcript)
+    facts = facts_of(tmp_path, transcript)
+    assert sa.failures.calls(facts)["outcome"].to_list() == ["interrupted"]
+    assert state_of(facts)["outcome"] == outcome
 
 
 @pytest.mark.parametrize(

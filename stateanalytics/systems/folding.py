@@ -108,6 +108,8 @@ class Folding:
     assemble : callable
         ``assemble(*records) -> Parts`` from the ``records`` of some families. Its rows have a
         ``thread_id``, and its entities a ``session_id``, of the thread that they belong to.
+    late_at : str
+        Column with the moment of records without one in ``at``, if it is later than those before.
     """
 
     records: tuple[Frame, ...]
@@ -117,6 +119,7 @@ class Folding:
     nodes_of: Callable[[pl.DataFrame], pl.DataFrame]
     ids: Sequence[Sequence[str]]
     assemble: Callable[..., Parts]
+    late_at: str = "at"
 
     def families(self, lines: pl.DataFrame) -> pl.Series:
         """Family of the file that each record came from."""
@@ -128,10 +131,11 @@ class Folding:
         """``source``, ``file``, ``family`` and ``written_at`` of each record."""
         if isinstance(records, Packed) and records.index is not None:
             return records.index
-        lines = columns_of(records, dict.fromkeys((*self.family_columns, "at", "line_no")))
+        columns = dict.fromkeys((*self.family_columns, "at", self.late_at, "line_no"))
+        lines = columns_of(records, columns)
         # Categories, as the index stays in memory for as long as the records do.
         place = pl.col("source", "file").cast(pl.Categorical)
-        return lines.select(place, _written_at().alias("written_at")).with_columns(
+        return lines.select(place, _written_at(self.late_at).alias("written_at")).with_columns(
             self.families(lines).alias(FAMILY)
         )
 
@@ -385,14 +389,16 @@ class LastRead:
     folded: Folded | None = None
 
 
-def _written_at() -> pl.Expr:
+def _written_at(late_at: str) -> pl.Expr:
     """When a record was written: one without a moment by the next of its file that has one.
 
     The last records of a file, such as those of a process that ends, follow the one before.
     """
     at, file = pl.col("at"), ("source", "file")
     following = at.backward_fill().over(file, order_by="line_no")
-    return pl.coalesce("at", following, at.cum_max().forward_fill().over(file, order_by="line_no"))
+    before = at.cum_max().forward_fill().over(file, order_by="line_no")
+    late = pl.when(pl.col(late_at) > before).then(late_at)
+    return pl.coalesce("at", late, following, before)
 
 
 def read_transcripts(
@@ -525,7 +531,7 @@ def rewound_transcripts(past: Past, facts: Facts, folding: Folding) -> Past:
         name: partial(_detail_frame, facts.details, part.details, name, threads)
         for name in part.details
     }
-    until = partial(_records_until, past.at)
+    until = partial(_records_until, past.at, folding.late_at)
     kept = {
         frame.name: map_frames(until, records[0], *([] if rows is records[0] else [rows]))
         for frame, rows in zip(folding.records, records, strict=True)
@@ -537,10 +543,10 @@ def rewound_transcripts(past: Past, facts: Facts, folding: Folding) -> Past:
 
 
 def _records_until(
-    at: datetime, lines: pl.DataFrame, other: pl.DataFrame | None = None
+    at: datetime, late_at: str, lines: pl.DataFrame, other: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """The records up to an instant, or the rows of another frame that belong to them."""
-    past = lines.filter((_written_at() <= at).fill_null(value=True))
+    past = lines.filter((_written_at(late_at) <= at).fill_null(value=True))
     return past if other is None else _rows_of_records(other, past)
 
 

@@ -213,7 +213,7 @@ class Client:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
         else:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(getattr(signal, f"SIG{name}"))
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:

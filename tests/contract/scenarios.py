@@ -79,7 +79,7 @@ class Scenario:
     expected: dict[str, str | int | float | None] = field(default_factory=dict)
     """What must be read a day later; ``client.fact`` is of one client only."""
     signal: str = ""
-    """``KILL`` or ``INT``, sent while the last answer is being waited for."""
+    """``KILL``, ``INT`` or ``TERM``, sent while the last answer is being waited for."""
     follow_up: tuple[str, ...] = ()
     """Further runs of the same session: ``resume``, ``fork``, ``compact``."""
     clients: tuple[str, ...] = ("claude", "codex", "opencode")
@@ -100,6 +100,7 @@ FAILED: dict[str, str | int | float | None] = {"lifecycle": "failed", "outcome":
 DIED: dict[str, str | int | float | None] = {"claude.health": "stalled", "codex.health": "stalled"}
 LOOK = "[[child]] look around and answer"
 STALLS = Answer("never", wait_s=60)
+CLAUDE = ("claude",)
 
 
 def _ran(text: str, *commands: str, usage: Usage = FIRST) -> Answer:
@@ -114,6 +115,8 @@ def _said(*texts: str) -> tuple[Answer, ...]:
 
 
 START = _ran("Working.", "echo start")
+# Claude Code refuses a bare `sleep` at once, and the model would go on.
+HANGS = _ran("Working.", "tail -f /dev/null")
 PYTEST = "echo pytest; printf '1 failed, 2 passed in 0.10s\\n' | tail -1"
 TAKE_BACK = (
     "git init -q . && git -c user.name=a -c user.email=a@b.c commit -q "
@@ -213,13 +216,7 @@ SCENARIOS = {
             "unauthorized", (Answer(status=401, error="auth"),), FAILED | {"cause": "provider_auth"}
         ),
         Scenario("killed", (START, STALLS), DIED, signal="KILL"),
-        Scenario(
-            "killed_in_tool",
-            # Claude Code refuses a bare `sleep` at once, and the model would go on.
-            (_ran("Working.", "tail -f /dev/null"), DONE),
-            DIED,
-            signal="KILL",
-        ),
+        Scenario("killed_in_tool", (HANGS, DONE), DIED, signal="KILL"),
         # What the process that was killed spent is in no recorded cost.
         Scenario(
             "killed_then_resumed",
@@ -227,7 +224,7 @@ SCENARIOS = {
             GOOD | {"cost_usd": 0.00776025},
             signal="KILL",
             follow_up=("resume",),
-            clients=("claude",),
+            clients=CLAUDE,
         ),
         Scenario(
             "interrupted",
@@ -235,6 +232,7 @@ SCENARIOS = {
             {"claude.outcome": "cancelled", "codex.outcome": "cancelled"},
             signal="INT",
         ),
+        Scenario("terminated", (HANGS,), {"outcome": "aborted"}, signal="TERM", clients=CLAUDE),
         Scenario(
             "resume",
             _said("First turn.", "Second turn.", "Turn of the fork."),

@@ -16,6 +16,7 @@ from stateanalytics.systems import situations
 from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.frames import LINES, SESSIONS, TURNS, USAGE
+from stateanalytics.systems.claude_code.lines import COST_RECORD
 from stateanalytics.systems.threads import THREAD, TURN, call_counts
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
@@ -316,7 +317,12 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         )
     )
     outcome = ("is_error", "error_message", "denial", *RESULTS.dtypes)
-    ends = results.select(*call, *outcome, ended_at="at", has_result=pl.lit(value=True))
+    # A process that a signal ends records its costs before it stops its calls.
+    exits = rows.filter(type=COST_RECORD).group_by(TURN).agg(exit_seq=pl.col("seq").min())
+    is_late = pl.col("seq") > pl.col("exit_seq")
+    ends = left_joined(results, exits, on=TURN).select(
+        *(*call, *outcome), is_late=is_late, ended_at="at", has_result=pl.lit(value=True)
+    )
     joined = (
         calls.drop(outcome)
         .join(ends, on=call, how="left", maintain_order="left")
@@ -326,7 +332,8 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     )
     # A call that Esc stops is recorded as refused, but an interrupt then names its answer.
     is_halted = pl.col("is_halted") & pl.col("error_message").str.starts_with(_REFUSED)
-    is_stopped = pl.col("denial").is_in(list(_STOPPED)) | is_halted.fill_null(value=False)
+    is_cut = (is_halted | pl.col("is_late")).fill_null(value=False)
+    is_stopped = pl.col("denial").is_in(list(_STOPPED)) | is_cut
     by_words = situations.cause_in(pl.col("error_message"), is_denied=~is_stopped)
     cause = pl.when(is_stopped).then(pl.lit("interrupted")).otherwise(by_words)
     is_bash = pl.col("name") == "Bash"
@@ -447,6 +454,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     )
     turns = left_joined(_record_facts(rows), of_messages, _call_counts(tools, rows), on=TURN)
     turns = left_joined(turns, _reported_ends(rows), on=THREAD)
+    turns = left_joined(turns, _exits(rows), on=["source", "owner_id"])
     counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     known = turns.with_columns(
         pl.col(counts).fill_null(0),
@@ -454,14 +462,14 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     ).with_columns(has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0))
     named = situations.with_cause(known, "error_kind").with_columns(
         situation=situations.first_that_holds(_situation_rules()).replace(
-            {"stopped": "interrupted", "reported_failed": "failed"}
+            {"stopped": "interrupted", "reported_failed": "failed", "exited": "shut_down"}
         )
     )
     is_open = pl.col("situation").is_in(list(OPEN))
     ends = {
         "ended_by_model": "model_end_at",
         "interrupted": "interrupt_at",
-        "shut_down": "shutdown_at",
+        "shut_down": pl.coalesce("shutdown_at", pl.max_horizontal("exited_at", "last_activity_at")),
         "max_turns": "max_turns_at",
         "stopped_by_rule": "rule_end_at",
         "ended": "turn_end_at",
@@ -531,6 +539,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("n_text_chars").filter(what == "assistant").sum(),
             pl.col("retry_at").filter(what == "retry").last(),
             pl.col("permission_mode").last(),
+            pl.col("owner_id").first(),
             started_at=at.filter(sign).min(),
             last_activity_at=at.filter(sign).max(),
             last_answer=what.filter(is_answer).last(),
@@ -559,6 +568,19 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     )
     # What stands before the first prompt is mostly names and settings.
     return turns.filter((pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)).collect()
+
+
+def _exits(rows: pl.DataFrame) -> pl.DataFrame:
+    """The sessions whose process has ended: it records their costs, and then stops its calls."""
+    is_costs, seq = pl.col("type") == COST_RECORD, pl.col("seq")
+    last_sign = seq.filter(pl.col("what").is_in(list(SIGNS)) & (pl.col("what") != "tool_result"))
+    spent = pl.col("cost_usd").filter(is_costs).last()
+    of_sessions = own(rows.lazy()).filter(pl.col("agent").is_null()).group_by("source", "owner_id")
+    return of_sessions.agg(
+        pl.col("exited_at").filter(is_costs).last(),
+        has_exited=seq.filter(is_costs).max() > last_sign.max(),
+        has_spent=spent >= pl.col("budget_usd").drop_nulls().last(),
+    ).collect()
 
 
 def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -622,6 +644,8 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "aborted": had_later & ~is_closed,
         "good_inferred": had_later & is_end & (pl.col("n_text_chars") > 0),
         "superseded": had_later,
+        "max_budget": pl.col("has_exited") & pl.col("has_spent"),
+        "exited": pl.col("has_exited"),
         "question": pl.col("n_questions") > 0,
         "open_tool": ~is_closed,
         "retrying": pl.col("retry_seq") > pl.max_horizontal("answer_seq", "input_seq"),

@@ -266,10 +266,12 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
     counted_since = Moment(
         "of a cost record: since when it counts, the same after a resume and in a fork"
     )
+    exited_at = Moment("of a cost record: when a process ended that was its session's only one")
     is_cost_approximate = YesNo(
         "of a cost record: Claude Code had no price for a model", read_from="hasUnknownModelCost"
     )
     model_usage = Text("of a cost record: tokens and cost by model so far, as JSON")
+    budget_usd = Real("cost that a run was limited to", unit="USD", read_from="attachment.total")
     denial = Text("why a tool call did not run to its end, as stored", read_from="toolDenialKind")
     ends_turn = Text(
         "of a tool's result that ends its turn, so that no answer follows: tool or denial"

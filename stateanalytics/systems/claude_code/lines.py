@@ -52,6 +52,7 @@ FIELDS: Fields = {
     "api_ms": (("totalAPIDuration",), "DOUBLE"),
     "tool_ms": (("totalToolDuration",), "DOUBLE"),
     "counted_since_ms": (("startTime",), "DOUBLE"),
+    "lasted_ms": (("totalDuration",), "DOUBLE"),
     "blocks": (("message.content",), [_BLOCK]),
 }
 _COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
@@ -79,7 +80,7 @@ _TASK_PATTERNS = {
 COST_RECORD = "cost-state"
 _COST_COLUMNS = (
     *("cost_usd", "api_s", "tool_s", "n_lines_added", "n_lines_removed"),
-    *("counted_since", "is_cost_approximate"),
+    *("counted_since", "exited_at", "is_cost_approximate"),
 )
 # A map has any keys; as a list of them it has the same shape for every record.
 _BY_MODEL = (
@@ -155,6 +156,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
     smallest = pl.min_horizontal(*_CREATED)
     is_failed = pl.col("blocks").list.eval(pl.element().struct.field("is_error")).list.any()
+    since = moment("counted_since_ms").dt.replace_time_zone("UTC")
     queued = pl.when(pl.col("type") == "queue-operation").then("queued")
     named = rows.with_columns(
         pl.coalesce(name, queued.str.extract(pattern)).alias(name)
@@ -189,7 +191,8 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             retry_at=pl.col("at") + pl.duration(milliseconds=pl.col("retry_in_ms").clip(0, 1e9)),
             api_s=pl.col("api_ms") / 1000,
             tool_s=pl.col("tool_ms") / 1000,
-            counted_since=moment("counted_since_ms").dt.replace_time_zone("UTC"),
+            counted_since=since,
+            exited_at=since + pl.duration(milliseconds=pl.col("lasted_ms").clip(0, 1e12)),
             says=phrase_of(
                 pl.col("head"),
                 gives_up=pl.col("what") == "assistant",

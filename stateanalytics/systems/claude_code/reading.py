@@ -378,6 +378,7 @@ FOLDING = Folding(
     nodes_of=_nodes_of,
     ids=(("uuid",), ("message_id",), ("owner_id", "session_id", "forked_from", "continued_in")),
     assemble=assembled,
+    late_at="exited_at",
 )
 rebuilt_sources = partial(sources_with_records, folding=FOLDING)
 rewind = partial(rewound_transcripts, folding=FOLDING)
