@@ -818,6 +818,7 @@ STOPPED_LATE = f"{REFUSED} Correction to the text above: this call was stopped w
         (None, "The user doesn't want to take this action right now.", INTERRUPTED),
         (None, OPEN_END, INTERRUPTED),
         ("user-rejected", STOPPED_LATE, INTERRUPTED),
+        (120_000, "Command did not complete, and runs in the background", "timed_out.own_limit"),
         *(
             (kind, words, INTERRUPTED)
             for kind in ("interrupted", "cancelled", True)
@@ -826,11 +827,13 @@ STOPPED_LATE = f"{REFUSED} Correction to the text above: this call was stopped w
     ],
 )
 def test_the_client_says_whether_a_call_failed_was_refused_or_stopped(tmp_path, kind, words, code):
-    """The words of a command are not those of the client; True: `toolUseResult` has it."""
+    """The words of a command are not those of the client; no text: `toolUseResult` has it."""
     transcript = begun_transcript()
     CALL(transcript)
-    more = {"toolUseResult": {"interrupted": True}} if kind is True else {"toolDenialKind": kind}
-    transcript.result("t", words, is_error=True, **more)
+    more = {"toolDenialKind": kind}
+    if isinstance(kind, int):
+        more = {"toolUseResult": {"interrupted" if kind is True else "timedOutAfterMs": kind}}
+    transcript.result("t", words, is_error=kind != 120_000, **more)
     shown = states(facts_of(tmp_path, transcript)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [f"invocation.{code}"]
 

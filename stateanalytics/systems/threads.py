@@ -257,7 +257,7 @@ def tool_runs(
             pl.lit(kind).alias("kind"),
             pl.coalesce(*recorded, elapsed).alias("duration_s"),
             pl.lit(value=True).alias("ended"),
-            (~pl.col("is_error")).alias("is_good"),
+            (~pl.col("is_error") & pl.col("cause").ne_missing("timeout")).alias("is_good"),
             "timeout_s",
         )
     )

@@ -349,7 +349,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             timeout_s=timeout_s,
             is_error=is_error,
             is_replaced=pl.col("is_replaced").fill_null(value=False),
-            cause=pl.when(is_error).then(cause),
+            cause=pl.when(pl.col("denial") == "timeout").then("denial").when(is_error).then(cause),
             patience_s=pl.when(is_bash)
             .then(timeout_s.fill_null(BASH_S) + BASH_GRACE_S)
             .when(pl.col("name").str.starts_with("mcp__"))

@@ -43,6 +43,7 @@ FIELDS: Fields = {
     "is_by_shutdown": (("interruptedByShutdown",), "BOOLEAN"),
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
     "is_stopped": (("toolUseResult.interrupted",), "BOOLEAN"),
+    "limit_ms": (("toolUseResult.timedOutAfterMs",), "DOUBLE"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
     "is_meta": (("isMeta",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
@@ -156,6 +157,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
     smallest = pl.min_horizontal(*_CREATED)
     is_failed = pl.col("blocks").list.eval(pl.element().struct.field("is_error")).list.any()
+    slow = pl.when(pl.col("limit_ms") > 0).then(pl.lit("timeout"))
     since = moment("counted_since_ms").dt.replace_time_zone("UTC")
     queued = pl.when(pl.col("type") == "queue-operation").then("queued")
     named = rows.with_columns(
@@ -177,8 +179,9 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
                     "tool": pl.col("tool_ends_turn") & ~is_failed,
                 }
             ),
-            # Versions without a kind of denial say so next to the output.
-            denial=pl.coalesce("denial", pl.when("is_stopped").then(pl.lit("interrupted"))),
+            # Versions without a kind of denial say so next to the output, and newer ones that
+            # the command goes on in the background.
+            denial=pl.coalesce("denial", pl.when("is_stopped").then(pl.lit("interrupted")), slow),
             error_type=is_error.then(tag),
             # Both limits have the same tag, and older versions wrote no other.
             error_kind=is_error.then(

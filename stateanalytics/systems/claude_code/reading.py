@@ -322,9 +322,9 @@ def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     is_stopped = turn.is_in(["interrupted", "shut_down", "ended_by_model"])
     cut_off = pl.col("is_error").is_null() & is_stopped
     rules = {
+        "call_timed_out": cause == "timeout",
         "call_succeeded": ~pl.col("is_error"),
         "call_cancelled": cut_off | cause.is_in(["permission_rejected", "interrupted"]),
-        "call_timed_out": cause == "timeout",
         "call_failed": pl.any_horizontal(
             "is_error", "is_replaced", ~turn.is_in(list(folding.OPEN))
         ),
