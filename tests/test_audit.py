@@ -55,8 +55,10 @@ def change(previous, status, *, at=AN_HOUR_AGO, entity_id="s", **columns):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("entity_type", "is_odd"), [("session", True), ("play", False)])
-def test_a_play_is_judged_after_its_process_has_ended(entity_type, is_odd):
+@pytest.mark.parametrize(
+    ("entity_type", "is_odd"), [("session", True), ("play", False), ("tool_call", False)]
+)
+def test_plays_and_calls_are_judged_after_their_process_has_ended(entity_type, is_odd):
     failed = session(entity_type=entity_type, raw_status="failed", exit_code=0)
     assert ("exit_code_differs" in codes(failed)) == is_odd
 
@@ -253,6 +255,15 @@ def test_a_command_may_have_no_session():
     empty = {**INVOCATION, "raw_status": "running", "n_children": 0}
     assert codes(empty) == ["open_without_sign_of_life"]
     assert codes({**empty, "kind": "command"}) == []
+
+
+@pytest.mark.parametrize(
+    ("process_alive", "words"), [(False, "its process was checked"), (None, "silent for so long")]
+)
+def test_only_a_process_that_was_checked_is_said_to_be(process_alive, words):
+    dead = session(**OPEN, ended_at=None, recorded_health="process_dead")
+    found = audit(facts([dead | {"process_alive": process_alive}]))
+    assert found["against"].to_list()[0].startswith(words)
 
 
 def test_a_policy_says_what_silence_is():

@@ -128,7 +128,7 @@ TOLERANCE_S = 1.0
 SILENT = ("stalled", "process_dead", "orphaned")
 _IN_WORDS = {
     "stalled": "silent for longer than its kind of work may be",
-    "process_dead": "its process was checked and no longer exists",
+    "process_dead": "silent for so long that its process counts as dead",
     "orphaned": "it left no output, and its process no longer exists",
 }
 # Outcomes with a moment of end: a skipped fire or a play that never began has none.
@@ -164,9 +164,11 @@ def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
         pl.col("kind").ne_missing("command"),
         (pl.col("silence_s") > GRACE_S) | pl.col("silence_s").is_null(),
     )
+    silence = pl.col("health").replace_strict(_IN_WORDS, default="no sign of life")
+    checked = pl.lit("its process was checked and no longer exists")
     since = pl.format(
         "{}; last sign of life {}",
-        pl.col("health").replace_strict(_IN_WORDS, default="no sign of life"),
+        pl.when(pl.col("process_alive").ne_missing(False)).then(silence).otherwise(checked),
         moment("last_activity_at"),
     )
     childless = pl.format("no session in {}", how_long_each("age_s", "an unknown time"))
@@ -340,8 +342,8 @@ def fires_and_requests(cases: Cases) -> pl.LazyFrame:
 def exit_codes(cases: Cases) -> pl.LazyFrame:
     """Ends whose process returned an exit code that means another end (ADR-0017, ADR-0025).
 
-    The outcome of a play is decided after its process has ended, so it is exempt. A failure
-    may return any code but 0.
+    The outcome of a play is decided after its process has ended, and a tool completes although
+    its command failed, so both are exempt. A failure may return any code but 0.
     """
     expected = pl.col("raw_status").replace_strict(
         dict(EXIT_CODES), default=None, return_dtype=pl.Int64
@@ -350,7 +352,8 @@ def exit_codes(cases: Cases) -> pl.LazyFrame:
     code = pl.col("exit_code")
     is_other_signal = code.is_in(of_signals) & expected.is_in(of_signals) & (code != expected)
     is_other = ((code == 0) != (expected == 0)) | is_other_signal
-    differing = cases.plan.filter(pl.col("entity_type") != "play", is_other)
+    is_exempt = pl.col("entity_type").is_in(["play", "tool_call"])
+    differing = cases.plan.filter(~is_exempt, is_other)
     returned = pl.format("its process returned {}", "exit_code")
     return audit_rows(differing, "audit.exit_code_differs", _status(), returned, "ended_at")
 
