@@ -93,6 +93,10 @@ CALLS = {
         v1_call(output="a\n\n<bash_metadata>\nUser aborted the command\n</bash_metadata>"),
         *("cancelled", "invocation.cancelled.interrupted"),
     ),
+    "refused arguments": (
+        v1_call(status="error", error="The read tool was called with invalid arguments: x"),
+        *("failed", "invocation.failed.tool_input_invalid"),
+    ),
     "wrong arguments": (
         v1_call("invalid", input={"tool": "edit", "error": "Invalid input for tool edit"}),
         *("failed", "invocation.failed.tool_input_invalid"),
@@ -152,7 +156,7 @@ def test_what_messages_do_not_tell_is_null_and_messages_are_counted(tmp_path):
 ORIGIN, FORK, AGAIN = (f"ses_{name}" for name in ("origin", "fork", "again"))
 
 
-def forks_of_forks(path, *, kept=(ORIGIN, FORK, AGAIN), is_counted=True):
+def forks_of_forks(path, *, kept=(ORIGIN, FORK, AGAIN), is_counted=True, of="n_input_tokens"):
     """Three sessions, each with the messages of the one before and an answer of its own."""
     store = restore(RECORDED, path / "store") / "opencode.db"
     with closing(sqlite3.connect(store)) as db:
@@ -185,7 +189,7 @@ def forks_of_forks(path, *, kept=(ORIGIN, FORK, AGAIN), is_counted=True):
         db.commit()
     facts = read_facts(store, as_of=datetime.fromtimestamp(T0 / 1000 + 3600, UTC))[0]
     sessions = facts.entities.filter(entity_type="session")
-    return dict(sessions.select("entity_id", "n_input_tokens").iter_rows())
+    return dict(sessions.select("entity_id", of).iter_rows())
 
 
 @pytest.mark.slow
@@ -198,8 +202,10 @@ def test_without_the_original_its_work_counts_in_the_oldest_fork_alone(tmp_path)
     assert forks_of_forks(tmp_path, kept=(FORK, AGAIN)) == {FORK: 200, AGAIN: 100}
 
 
-def test_a_row_that_counts_nothing_is_not_below_zero(tmp_path):
-    assert min(forks_of_forks(tmp_path, is_counted=False).values()) >= 0
+@pytest.mark.parametrize(("of", "each"), [("n_input_tokens", 100), ("cost_usd", 0.5)])
+def test_where_rows_count_nothing_the_answers_count(tmp_path, of, each):
+    spent = forks_of_forks(tmp_path, is_counted=False, of=of)
+    assert spent == dict.fromkeys((ORIGIN, FORK, AGAIN), each)
 
 
 @pytest.mark.slow
@@ -295,6 +301,56 @@ def test_a_command_of_a_person_leaves_the_session_as_it_was(tmp_path, before, se
     assert (own["n_steps"], own["n_tools"], own["is_last"]) == (0, 1, not before)
     later = v1_export(tmp_path, *before, *ran_by_person(5), *ran_by_person(20))
     assert shown(rewound(later, facts.as_of).facts, "turn") == shown(facts, "turn")
+
+
+def test_a_loop_of_calls_that_was_not_allowed_to_go_on_is_declined(tmp_path):
+    words = "The user rejected permission to use this specific tool call."
+    refused = {"name": "UnknownError", "data": {"message": words}}
+    call = v1_call(status="error", error="Tool execution aborted")
+    facts = v1_export(tmp_path, PROMPT, v1_message(2, finish=None, error=refused, parts=[call]))
+    assert session_of(facts)["reason_codes"] == "run.cancelled.permission_declined"
+
+
+def test_a_command_that_a_person_stopped_is_cancelled(tmp_path):
+    asked, ran = ran_by_person(5)
+    ran["parts"][0]["state"] |= {
+        "metadata": {}, "output": "\n\n<metadata>\nUser aborted the command\n</metadata>"
+    }  # fmt: skip
+    turns = shown(v1_export(tmp_path, PROMPT, ANSWER, asked, ran), "turn")
+    assert turns == [WELL, ("cancelled", "ok", "not_expected")]
+
+
+def of_itself(number: int, text: str) -> dict:
+    return v1_message(number, "user", parts=[{"type": "text", "synthetic": True, "text": text}])
+
+
+SUBTASK = v1_message(2, finish="tool-calls", parts=[v1_call("task", input={})])
+TASK_SAID = of_itself(3, "Summarize the task tool output above and continue with your task.")
+OVERFLOWED = v1_message(2, finish=None)
+IN_FULL = v1_message(3, "user", parts=[{"type": "compaction", "auto": True, "overflow": True}])
+SUMMARY = v1_message(4, parentID="msg_3", agent="compaction", parts=[TEXT])
+GOES_ON = "Continue if you have next steps, or stop and ask for clarification if you are unsure."
+
+
+@pytest.mark.parametrize(
+    ("messages", "n_steps", "n_compactions"),
+    [
+        ((SUBTASK, TASK_SAID, v1_message(4, parentID="msg_3", parts=[TEXT])), 2, 0),
+        (
+            (OVERFLOWED, IN_FULL, SUMMARY, of_itself(5, f"It was too large.\n\n{GOES_ON}"),
+             v1_message(6, parentID="msg_5", parts=[TEXT])), 3, 1,
+        ),
+    ],
+    ids=["the task of a command", "a context that was too long"],
+)  # fmt: skip
+def test_what_opencode_asks_itself_is_part_of_the_turn(tmp_path, messages, n_steps, n_compactions):
+    facts = v1_export(tmp_path, PROMPT, *messages)
+    assert shown(facts, "turn") == shown(facts, "session") == [WELL]
+    turn = facts.details["opencode_executions"].row(0, named=True)
+    assert (turn["n_steps"], turn["n_compactions"]) == (n_steps, n_compactions)
+    assert facts.entities.filter(entity_type="session")["n_turns"].to_list() == [1]
+    died = v1_export(tmp_path, PROMPT, *messages[:2], n_silent_s=9 * 3600)
+    assert shown(died, "session") == [("running", "process_dead", "unknown")]
 
 
 @pytest.mark.parametrize(("silent_s", "health"), [(60, "running"), (9 * 3600, "process_dead")])

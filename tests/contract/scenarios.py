@@ -210,7 +210,7 @@ SCENARIOS = {
             FAILED
             | {"cause": "context_overflow"}
             | {"opencode.lifecycle": "completed", "opencode.outcome": "completed"}
-            | {"opencode.cause": None},
+            | {"opencode.cause": None, "opencode.n_turns": 1},
         ),
         Scenario(
             "unauthorized", (Answer(status=401, error="auth"),), FAILED | {"cause": "provider_auth"}
@@ -284,7 +284,8 @@ SCENARIOS = {
             # opencode goes on by itself after it.
             GOOD
             | {"codex.n_input_tokens": 251506 + 7, "codex.n_output_tokens": 102 + 3}
-            | {"opencode.n_input_tokens": 251506 + 14, "opencode.n_output_tokens": 102 + 6},
+            | {"opencode.n_input_tokens": 251506 + 14, "opencode.n_output_tokens": 102 + 6}
+            | {"opencode.n_turns": 2},
             follow_up=("resume",),
             clients=("codex", "opencode"),
         ),

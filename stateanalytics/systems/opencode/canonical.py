@@ -359,7 +359,8 @@ def _with_all_tokens(
         .with_columns(entity_type=pl.lit(kind))
         for kind, name in ids.items()
     ]
-    # The row of a session counts all of it; events may begin in its middle.
+    # The row of a session counts all of it, and events may begin in its middle; but sessions of
+    # the new interface of 1.18 have only zeros in their rows.
     by_rows = sessions.filter(pl.col("row_input_tokens").is_not_null()).select(
         "source",
         *(pl.col(f"row_{name.removeprefix('n_')}").alias(name) for name in _TOKENS),
@@ -367,8 +368,11 @@ def _with_all_tokens(
         entity_type=pl.lit("session"),
     )
     key = ["source", "entity_type", "entity_id"]
-    tokens = pl.concat([by_rows, *by_steps], how="diagonal_relaxed").unique(
-        key, keep="first", maintain_order=True
+    is_counted = pl.any_horizontal(pl.col(_TOKENS) > 0).fill_null(value=False)
+    tokens = (
+        pl.concat([by_rows, *by_steps], how="diagonal_relaxed")
+        .sort(is_counted, descending=True, maintain_order=True)
+        .unique(key, keep="first", maintain_order=True)
     )
     used = entities.drop(_TOKENS, strict=False).pipe(left_joined, tokens, on=key)
     cache_read, cache_write, reasoning = (pl.col(name).fill_null(0) for name in _SEPARATE_TOKENS)
@@ -428,7 +432,11 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         last_activity_at=pl.coalesce("last_at", "active_at", moment("created_ms")),
         last_message_at="active_at",
         is_end_approximate=pl.col("is_end_inferred"),
-        cost_usd=pl.coalesce("row_cost_usd", "event_cost_usd"),
+        # A row with a zero may have counted nothing, as with tokens.
+        cost_usd=pl.coalesce(
+            pl.when(pl.col("row_cost_usd") != 0).then("row_cost_usd"),
+            *("event_cost_usd", "row_cost_usd"),
+        ),
     )
 
 

@@ -340,10 +340,11 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
     ``is_counted`` steps may have an unknown finish.
     """
     unknown = pl.col("finish").is_in(["unknown", "error"]) & is_counted
+    is_idle = (pl.col("finish") == "stop") & pl.col("agent").ne_missing("compaction")
     return {
         "n_steps": pl.len().cast(pl.Int64),
         "n_text_chars": pl.col("n_text_chars").sum(),
-        "n_idle_answers": (pl.col("finish") == "stop").sum().cast(pl.Int64),
+        "n_idle_answers": is_idle.sum().cast(pl.Int64),
         "n_final_chars": pl.col("n_text_chars").last(),
         "gives_up": pl.col("says").last().eq_missing("gives_up"),
         "is_question": pl.col("says").last().eq_missing("asks"),
@@ -480,35 +481,44 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
         messages.sort("session_id", "message_id", *written, nulls_last=False)
         .unique(_MESSAGE, keep="last", maintain_order=True)
         .sort(*SESSION_KEY, "created_ms", "message_id")
-        .with_columns(prompt=pl.when(pl.col("role") == "user").then("message_id"))
+        .with_columns(asked=pl.when(pl.col("role") == "user").then("message_id"))
     )
     placed = ordered.with_columns(
-        prompt=pl.coalesce("parent_id", pl.col("prompt").forward_fill().over(SESSION_KEY))
+        asked=pl.coalesce("parent_id", pl.col("asked").forward_fill().over(SESSION_KEY))
     )
-    assistants = placed.filter(pl.col("role") == "assistant").with_columns(
-        pl.col("prompt").fill_null("")
+    # A part counts as it was last written.
+    own = parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
+        ["source", "part_id"], keep="last", maintain_order=True
     )
+    # What opencode asks itself, to compact and to go on, belongs to the prompt before it.
+    is_summary = pl.col("part_type") == "compaction"
+    is_own = pl.col("says").eq_missing("goes_on") | (is_summary & pl.col("is_auto"))
+    by_itself = own.filter(is_own).select(*_MESSAGE, is_by_itself=pl.lit(value=True)).unique()
+    prompt = pl.when(pl.col("is_by_itself").is_null()).then("message_id")
+    roots = left_joined(placed.filter(pl.col("role") == "user"), by_itself, on=_MESSAGE).select(
+        "source", "asked", prompt=prompt.forward_fill().over(SESSION_KEY)
+    )
+    assistants = left_joined(
+        placed.filter(pl.col("role") == "assistant"), roots, on=["source", "asked"]
+    ).with_columns(prompt=pl.coalesce("prompt", "asked", pl.lit("")))
     # Turns are numbered from 1 in the order in which they were first answered.
     first_place = pl.col("place").min().over(*SESSION_KEY, "prompt")
     assistants = assistants.with_columns(
         place=pl.int_range(pl.len(), dtype=pl.Int64).over(SESSION_KEY)
     ).with_columns(exec_no=first_place.rank("dense").over(SESSION_KEY).cast(pl.Int64))
-    # A part counts as it was last written.
-    own = parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
-        ["source", "part_id"], keep="last", maintain_order=True
-    )
     said = own.filter(pl.col("part_type") == "text").group_by(_MESSAGE)
     prompts = said.agg(prompt_says=pl.col("says").first()).rename({"message_id": "prompt"})
     # A person may compact too, between two tasks; releases without `auto` do not say who did.
-    compacted = own.filter(pl.col("part_type") == "compaction", pl.col("is_auto").ne_missing(False))
-    compactions = compacted.select("source", prompt="message_id", is_compaction=pl.lit(True))
-    assistants = left_joined(assistants, prompts, compactions.unique(), on=["source", "prompt"])
+    compacted = own.filter(is_summary, pl.col("is_auto").ne_missing(False))
+    compactions = compacted.select("source", asked="message_id", is_compaction=pl.lit(True))
+    assistants = left_joined(assistants, prompts, on=["source", "prompt"])
+    assistants = left_joined(assistants, compactions.unique(), on=["source", "asked"])
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
     # An answer is to every prompt before it, and names the last of them.
     is_answer = pl.col("role") == "assistant"
     answered_ms = pl.col("created_ms").filter(is_answer).max().over(SESSION_KEY)
-    parents = assistants.select(*SESSION_KEY, message_id="prompt", has_answer=pl.lit(value=True))
+    parents = assistants.select(*SESSION_KEY, message_id="asked", has_answer=pl.lit(value=True))
     users = (
         placed.with_columns(is_late=pl.col("created_ms") > answered_ms.fill_null(-1))
         .filter(pl.col("role") == "user")
@@ -564,6 +574,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
     message = pl.col("error_message")
     stopped_by = {
         "permission.rejected": message.str.contains(f"{_REJECTED}|{_FORBIDDEN}"),
+        "tool.input.invalid": message.str.contains(r"^The \S+ tool was called with invalid arg"),
         "aborted": message.str.contains("(?i)abort|interrupt"),
     }
     return (
@@ -605,7 +616,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         end_event_id=pl.col("message_id").last(),
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
         is_by_person=pl.col("prompt_says").first().eq_missing("ran"),
-        n_compactions=pl.col("is_compaction").any().cast(pl.Int64),
+        n_compactions=pl.col("is_compaction").sum().cast(pl.Int64),
         last_completed_ms=pl.col("completed_ms").last(),
         started_ms=pl.col("started_ms").min(),
         last_active_ms=pl.col("last_ms").max(),
@@ -613,18 +624,26 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         **_of_steps(pl.lit(value=True)),
     )
     is_asking = (pl.col("state") == "running") & pl.col("name").is_in(list(_QUESTION_TOOLS))
-    of_tools = tools.group_by(_TURN).agg(**_N_TOOLS, n_pending_asks=is_asking.sum().cast(pl.Int64))
+    of_tools = tools.group_by(_TURN).agg(
+        **_N_TOOLS,
+        n_pending_asks=is_asking.sum().cast(pl.Int64),
+        is_stopped=pl.col("is_aborted").any(),
+    )
     joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
     called_tools = done & (pl.col("last_finish") == "tool-calls")
-    is_rejected = (called_tools & pl.col("is_rejected")).fill_null(value=False)
-    is_aborted = pl.col("error_type") == "MessageAbortedError"
+    # A loop of calls asks for permission outside of any call.
+    is_refused = pl.col("error_message").str.contains(_REJECTED)
+    is_rejected = ((called_tools & pl.col("is_rejected")) | is_refused).fill_null(value=False)
+    # No error tells that a person stopped a command of their own.
+    is_stopped = pl.col("is_by_person") & pl.col("is_stopped")
+    is_aborted = is_stopped | (pl.col("error_type") == "MessageAbortedError")
     # Where it stopped to call tools, and no message has their results, that is no end.
     ended = done & ~called_tools.fill_null(value=False)
     outcomes = {
         "interrupted": is_aborted,
-        "failed": pl.col("error_type").is_not_null(),
         "rejected": is_rejected,
+        "failed": pl.col("error_type").is_not_null(),
         "succeeded": ended & (pl.col("last_finish").is_not_null() | pl.col("is_by_person")),
         "unknown": ended,
     }

@@ -67,7 +67,7 @@ class OpencodeExecutions(OfInput, key=("source", "session_id", "exec_no")):
     last_finish = Text("why its last step finished, in the provider's words")
     n_steps = Integer("calls of a model")
     n_retries = Integer("retries that were scheduled; null: not recorded in messages")
-    n_compactions = Integer("1 where a full context had to be compacted for it; of V1 alone")
+    n_compactions = Integer("times that a full context was compacted for it; of V1 alone")
     n_tools = Integer("tool calls")
     n_tools_running = Integer("tool calls without an end")
     n_text_chars = Integer("characters of answer text")
@@ -310,7 +310,7 @@ class _Records(OfInput):
     tool = Text("name of the tool")
     updated_at = Moment("when its row was last written")
     written_at = Moment("when a stream reported it; null: from a row, which is overwritten")
-    says = Text("gives_up, asks or corrects, by first words: a hypothesis; ran: a person's command")
+    says = Text("gives_up, asks, corrects: a hypothesis; ran: a person's command; goes_on: its own")
     inputs = Inputs
     results = Results
 

@@ -59,13 +59,18 @@ _CONTENT = {
 _MOST_SAID_CHARS = 500
 RAN_BY_PERSON = "The following tool was executed by the user"
 """The prompt that V1 writes above a command of a person, of which no model is asked."""
+_GOES_ON = (
+    r"^Summarize the task tool output above and continue with your task\.$"
+    r"|Continue if you have next steps(?:, or stop and ask for clarification[^.]*\.)?$"
+)
+"""Prompts of V1 itself, after the task of a command and after a summary."""
 _OUTPUT_ENDS = "right(json_extract_string(sound, '$.state.output'), 500)"
 # V1 writes why a command stopped below its output, in words that changed twice.
 _CALL_OUTPUT = {
     "is_timed_out": f"regexp_matches({_OUTPUT_ENDS}, '(after exceeding timeout \\d+ ms[^<]*"
     "</\\w+_metadata>|\\(Command timed out after \\d+ ms\\))\\s*$')",
     "is_aborted": f"regexp_matches({_OUTPUT_ENDS}, '(User aborted the command\\s*"
-    "</\\w+_metadata>|\\(Command was aborted\\))\\s*$')",
+    "</(?:\\w+_)?metadata>|\\(Command was aborted\\))\\s*$')",
     "invalid_message": "CASE WHEN json_extract_string(sound, '$.tool') = 'invalid' "
     "THEN json_extract_string(sound, '$.state.input.error') END",
     "asked": "CASE WHEN json_extract_string(sound, '$.type') = 'tool' "
@@ -147,7 +152,8 @@ def _with_texts(rows: pl.DataFrame, is_call: pl.Expr) -> pl.DataFrame:
         said = pl.col("said").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
         phrase = phrase_of(said, gives_up=every, corrects=every, asks=every)
         ran = pl.when(said == RAN_BY_PERSON).then(pl.lit("ran"))
-        rows = rows.with_columns(says=pl.coalesce(ran, phrase))
+        goes_on = pl.when(said.str.contains(_GOES_ON)).then(pl.lit("goes_on"))
+        rows = rows.with_columns(says=pl.coalesce(ran, goes_on, phrase))
     if "asked" in rows.columns:
         asked, given = (
             rows.select(pl.when(is_call).then(pl.col(name).cast(pl.String))).to_series()
