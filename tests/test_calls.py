@@ -189,6 +189,29 @@ def test_tests_behind_a_pipe_are_judged_by_their_summary(tmp_path):
     assert kinds(signs(snap)) == [("tests_failing", 1)]
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_tests_in_the_background_are_judged_when_they_are_read(tmp_path, client):
+    red = "1 failed, 3 passed in 0.2s"
+    if client == "claude_code":
+        session = begun_transcript()
+        answered(session, transcript_maker.call("c1", "Bash", command="pytest"))
+        words = "Command running in background with ID: b1"
+        session.result("c1", words, toolUseResult={"stdout": "", "backgroundTaskId": "b1"})
+        before = facts_of(tmp_path / "before", session)
+        answered(session, transcript_maker.call("c2", "BashOutput", bash_id="b1"))
+        session.result("c2", f"<status>completed</status>\n<stdout>\n{red}\n</stdout>")
+    else:
+        session = begun_rollout()
+        session.call("c1", cmd="pytest")
+        session.result("c1", "Process running with session ID 7\nOutput:\n")
+        before = facts_of(tmp_path / "before", session)
+        session.call("c2", "write_stdin", session_id=7)
+        session.ran("c2", 1, 1.0, red)
+    snap = facts_of(tmp_path, session)
+    assert calls(snap)["outcome"][0] == calls(before)["outcome"].item() == "unknown"
+    assert kinds(signs(before)) == [] and kinds(signs(snap)) == [("tests_failing", 1)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new", "expected"),

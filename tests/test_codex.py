@@ -300,7 +300,7 @@ SCRIPTS = [
     ("failed", ["Script error:\nError: x"], "failed", "tool_error", None, None),
     ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
     ("terminated", [], "interrupted", "interrupted", None, None),
-    ("running with cell ID 7", ["Script failed"], "ok", None, None, None),
+    ("running with cell ID 7", ["Script failed"], "unknown", None, None, None),
 ]
 
 

@@ -262,6 +262,8 @@ _OUTCOMES = {
     "interrupted": ("interrupted", "user_interrupt", "cancelled", "aborted", "shutdown"),
 }
 """By outcome the causes that mean it; any other cause is a failure."""
+_POLLS = ("BashOutput", "TaskOutput", "write_stdin")
+"""Tools that read what a process in the background printed."""
 
 
 @cache
@@ -286,7 +288,8 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     ----------
     tools : polars.DataFrame
         Columns of `schema.CALLS` under their names, as far as the system knows them, and
-        ``is_error`` (null: without a result).
+        ``is_error`` (null: without a result), and ``is_background`` where a result may have come
+        while the process ran on: how that ended is not known.
     system : str
         Its name.
 
@@ -304,17 +307,23 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     lasted = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     # A result that is older than its call has a wrong time.
     lasted = pl.when(lasted >= 0).then(lasted)
+    is_poll = pl.col("tool").is_in(_POLLS) & pl.col("test_result").is_not_null()
     rows = shaped.with_columns(
-        tools["is_error"], system=pl.lit(system), duration_s=pl.coalesce("duration_s", lasted)
+        tools["is_error"],
+        tools.get_column("is_background", default=pl.lit(value=False)).alias("is_background"),
+        pl.col("is_test") | is_poll,
+        system=pl.lit(system),
+        duration_s=pl.coalesce("duration_s", lasted),
     ).join(expected_exits(), on=["last_command", "exit_code"], how="left", maintain_order="left")
     by_cause = [
         pl.when(pl.col("cause").is_in(list(causes))).then(pl.lit(outcome))
         for outcome, causes in _OUTCOMES.items()
     ]
     is_open = pl.col("ended_at").is_null() | pl.col("is_error").is_null()
+    runs_on = pl.col("is_background") & ~pl.col("is_error") & pl.col("exit_code").is_null()
     outcome = pl.coalesce(
         *by_cause,
-        pl.when(is_open).then(pl.lit("unknown")),
+        pl.when(is_open | runs_on).then(pl.lit("unknown")),
         pl.when(~pl.col("is_error")).then(pl.lit("ok")),
         pl.when("is_expected").then(pl.lit("expected_nonzero")),
         pl.lit("failed"),

@@ -316,7 +316,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             pl.col("type").str.ends_with("tool_result"),
         )
     )
-    outcome = ("is_error", "error_message", "denial", *RESULTS.dtypes)
+    outcome = ("is_error", "is_background", "error_message", "denial", *RESULTS.dtypes)
     # A process that a signal ends records its costs before it stops its calls.
     exits = rows.filter(type=COST_RECORD).group_by(TURN).agg(exit_seq=pl.col("seq").min())
     is_late = pl.col("seq") > pl.col("exit_seq")

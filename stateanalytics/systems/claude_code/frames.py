@@ -165,6 +165,7 @@ class ClaudeTools(OfInput, key=("source", "thread_id", "tool_id")):
     timeout_s = Real("its time limit, its own or that of Bash", unit="s")
     patience_s = Real("how long it may be silent while it is open", unit="s")
     is_error = YesNo("it failed, was denied or was interrupted; null: open")
+    is_background = YesNo("its process ran on when the result came")
     is_replaced = YesNo(
         "another answer was given in place of the one that called it: nothing waits for it"
     )
@@ -292,6 +293,7 @@ class ClaudeBlocks(OfInput, key=("source", "file", "line_no", "place")):
     name = Text("tool")
     timeout_s = Real("time limit that the call asks for", unit="s")
     is_error = YesNo("the result is marked as failed, denied or interrupted")
+    is_background = YesNo("a result that came while the process ran on")
     error_message = Text("its error in words (at most 500 characters)")
     inputs = Inputs
     results = Results

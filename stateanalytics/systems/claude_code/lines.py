@@ -44,6 +44,7 @@ FIELDS: Fields = {
     "interrupted_id": (("interruptedMessageId",), "VARCHAR"),
     "is_stopped": (("toolUseResult.interrupted",), "BOOLEAN"),
     "limit_ms": (("toolUseResult.timedOutAfterMs",), "DOUBLE"),
+    "background_id": (("toolUseResult.backgroundTaskId",), "VARCHAR"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
     "is_meta": (("isMeta",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
@@ -260,11 +261,12 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
     is_message = pl.col("type").is_in(["user", "assistant"])
     blocks = (
         lines.filter(is_message, pl.col("blocks").list.len() > 0)
-        .select("row", "file", "line_no", "blocks")
+        .select("row", "file", "line_no", "blocks", is_background="background_id")
         .with_columns(place=pl.int_ranges(pl.col("blocks").list.len()))
         .explode("blocks", "place")
         .unnest("blocks")
         .with_columns(
+            pl.col("is_background").is_not_null(),
             tool_id=pl.coalesce("tool_use_id", "id"),
             timeout_s=pl.col("input").str.extract(_TIMEOUT_MS).cast(pl.Float64) / 1000,
         )
