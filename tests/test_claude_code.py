@@ -450,9 +450,10 @@ def test_the_offset_of_a_time_counts(tmp_path: Path, begun: Callable, monkeypatc
 
 def test_counts_beyond_all_numbers_are_counted(tmp_path: Path) -> None:
     transcript = begun_transcript()
-    transcript.answer(say("a"), stop="end_turn", usage=(10**30, 2, 3, 4))
+    transcript.answer(say("a"), stop="end_turn", usage=(10**30, 2, 3, True))  # no number at all
     facts = facts_of(tmp_path, transcript)
-    assert facts.entities.filter(entity_type="session")["n_input_tokens"].to_list() == [5]
+    [session] = facts.entities.filter(entity_type="session").to_dicts()
+    assert (session["n_input_tokens"], session["n_output_tokens"]) == (5, 0)
     assert findings_of(facts)["usage.below_zero"] == 1
 
 

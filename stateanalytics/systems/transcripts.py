@@ -343,22 +343,24 @@ def strange(package: str, rows: pl.DataFrame, column: str, of: str) -> pl.DataFr
 
 
 def with_any_number(fields: json_lines.Fields, names: Iterable[str]) -> json_lines.Fields:
-    """Fields of which some are read as floats, so that none is too large; see `whole_numbers`."""
-    return {**fields, **{name: (fields[name][0], "DOUBLE") for name in names}}
+    """Fields of which some are read as text: no number is too large; see `whole_numbers`."""
+    return {**fields, **{name: (fields[name][0], "VARCHAR") for name in names}}
 
 
 def whole_numbers(names: Iterable[str]) -> list[pl.Expr]:
-    """Integers from numbers that were read as floats; -1 where one is too large for a count.
+    """Integers from texts; -1 where one is too large for a count, null where it is no number.
 
     Examples
     --------
-    >>> pl.select(n=pl.Series([7.0, 1e30, None])).select(whole_numbers(["n"]))["n"].to_list()
-    [7, -1, None]
+    >>> texts = pl.DataFrame({"n": ["7", "1e30", "true", None]})
+    >>> texts.select(whole_numbers(["n"]))["n"].to_list()
+    [7, -1, None, None]
     """
     return [
-        pl.when(pl.col(name).abs() < _MOST).then(name).when(pl.col(name).is_not_null()).then(-1)
+        pl.when(number.abs() < _MOST).then(number).when(number.is_not_null()).then(-1)
         .cast(pl.Int64).alias(name)
         for name in names
+        for number in [pl.col(name).cast(pl.Float64, strict=False)]
     ]  # fmt: skip
 
 

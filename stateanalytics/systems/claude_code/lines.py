@@ -26,7 +26,10 @@ _CREATED = {
     "n_created_5m": ((f"{_USAGE}.cache_creation.ephemeral_5m_input_tokens",), "BIGINT"),
     "n_created_1h": ((f"{_USAGE}.cache_creation.ephemeral_1h_input_tokens",), "BIGINT"),
 }
-_COUNTS = ("n_input_tokens", "n_cache_read_tokens", "n_output_tokens", *_CREATED)
+_COUNTS = (
+    *("n_input_tokens", "n_cache_read_tokens", "n_output_tokens", "n_result_output_tokens"),
+    *_CREATED,
+)
 MODEL_USAGE = {
     "inputTokens": "n_input_tokens",
     "cacheCreationInputTokens": "n_cache_creation_tokens",
