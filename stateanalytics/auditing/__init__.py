@@ -21,8 +21,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.audit import CODES, PREFIX, Cases
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import pool
-from stateanalytics.errors import ArgumentError, in_short
-from stateanalytics.state.policy import Policy
+from stateanalytics.state.policy import Policy, checked_policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.systems import all_systems
 
@@ -155,12 +154,7 @@ def all_findings(facts: Facts, states: pl.DataFrame, audited: pl.DataFrame) -> p
 
 def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cases:
     checked_snapshot(snap, "audit")
-    if not (policy is None or isinstance(policy, Policy)):
-        raise ArgumentError(
-            f"policy needs a Policy; found {in_short(policy)}.",
-            "Policy.v1(), or Policy.of('operator')",
-        )
-    policy = policy or Policy.v1()
+    policy = checked_policy(policy)
     return Cases(snap, states_at_hand(snap, states, policy=policy), policy)
 
 

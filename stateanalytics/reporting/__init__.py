@@ -14,10 +14,10 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.progress import progress
 from stateanalytics.core.text import APART, CELL, as_written, visible
 from stateanalytics.core.windows import Moment, read_moment, read_window
-from stateanalytics.errors import ArgumentError, in_short
+from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import write_output
 from stateanalytics.reporting.material import Material, Plain
-from stateanalytics.state.policy import Policy
+from stateanalytics.state.policy import Policy, checked_policy
 
 if TYPE_CHECKING:
     from stateanalytics.detectors.catalogue import Chosen
@@ -127,7 +127,8 @@ def report(
         _check_of_sums(compare, as_known_at, policy, ledger, prices, by or None, detectors, tz)
         summary = summarize_sums(snap, window, sections=sections, title=title, redact=redact)
         return Report(summary, is_redacted=redact)
-    _check(snap, policy)
+    checked_snapshot(snap, "report")
+    checked_policy(policy)
     from stateanalytics.reporting.changes import earlier_window
     from stateanalytics.reporting.summarize import summarize
     from stateanalytics.systems.history import facts_at
@@ -312,13 +313,4 @@ def _check_of_sums(compare: object, *others: object) -> None:
             "found as_known_at, policy, by, ledger, prices, compare, detectors or tz.",
             'sa.report(summary, window="2026-W21"), or sa.summarize("history/", policy=…)',
             shell="omit --compare, --by, --ledger, --prices, --detectors, --tz and --as-known-at",
-        )
-
-
-def _check(snap: object, policy: object) -> None:
-    checked_snapshot(snap, "report")
-    if not (policy is None or isinstance(policy, Policy)):
-        raise ArgumentError(
-            f"policy needs a Policy; found {in_short(policy)}.",
-            "Policy.v1(), or Policy.of('operator')",
         )

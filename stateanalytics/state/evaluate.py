@@ -36,7 +36,7 @@ from stateanalytics.core.engines import (
 )
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Moment, read_moment
-from stateanalytics.errors import ArgumentError, found, in_short
+from stateanalytics.errors import ArgumentError, found
 from stateanalytics.state.health import (
     BLOCKED_LIKE,
     DUE_AGE,
@@ -69,7 +69,7 @@ from stateanalytics.state.lifecycle import (
     delivery_rules,
     delivery_values,
 )
-from stateanalytics.state.policy import Policy
+from stateanalytics.state.policy import Policy, checked_policy
 
 _LINKED = ("play", "engine_run", "show", "schedule")
 _ROW = f"{TEMPORARY}row"
@@ -184,12 +184,7 @@ def evaluate(
         Further columns to keep.
     """
     entities, moment = _entities_and_instant(facts, function, as_of)
-    chosen = Policy.v1() if policy is None else policy
-    if not isinstance(chosen, Policy):
-        raise ArgumentError(
-            f"{function} needs a Policy; found {in_short(chosen)}.",
-            'policy=Policy.named("operator"), or one of your own from Policy.v1().replace(…)',
-        )
+    chosen = checked_policy(policy, function)
     needed = {**NEEDED, **(also or {})}
     native = nw.from_native(entities, pass_through=True)
     names = native.collect_schema().names() if hasattr(native, "collect_schema") else ()

@@ -646,6 +646,17 @@ def _nested(triples: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]
     return nested
 
 
+_SUCH_AS = 'policy=Policy.named("operator"), or one of your own from Policy.v1().replace(…)'
+
+
+def checked_policy(policy: object, function: str = "policy") -> Policy:
+    """The policy that a caller gave to a function, or v1; anything else is refused."""
+    chosen = Policy.v1() if policy is None else policy
+    if not isinstance(chosen, Policy):
+        raise ArgumentError(f"{function} needs a Policy; found {in_short(chosen)}.", _SUCH_AS)
+    return chosen
+
+
 NAMES = ("v1", "adr0025", "operator", "parity")
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
