@@ -27,13 +27,7 @@ from stateanalytics.io.files import size_of
 from stateanalytics.io.json_lines import Fields, Typed
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.history import losses, with_rows_of
-from stateanalytics.systems.transcripts import (
-    Packed,
-    Piece,
-    Transcripts,
-    columns_of,
-    read_records,
-)
+from stateanalytics.systems.transcripts import Packed, Piece, Transcripts, columns_of, read_records
 
 FAMILY = "family"
 

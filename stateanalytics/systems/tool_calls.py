@@ -358,8 +358,6 @@ def turns_until(turns: pl.DataFrame, at: datetime) -> pl.DataFrame:
     begun = turns.filter(pl.col("started_at") <= at)
     return begun.with_columns(
         **values_at(
-            at,
-            dict.fromkeys(("ended_at", "gives_up", "is_question"), "ended_at"),
-            is_written=False,
+            at, dict.fromkeys(("ended_at", "gives_up", "is_question"), "ended_at"), is_written=False
         )
     )

@@ -329,10 +329,7 @@ def add_features(rows: pl.DataFrame, past: Past) -> pl.DataFrame:
     """
     records = past.facts.detail(frames.SESSIONS).filter(pl.col("is_current").fill_null(value=False))
     own = records.select(
-        "source",
-        "entity_id",
-        *_RECORD,
-        is_escalated=pl.col("detecting_escalated_at").is_not_null(),
+        "source", "entity_id", *_RECORD, is_escalated=pl.col("detecting_escalated_at").is_not_null()
     ).unique(["source", "entity_id"], keep="last", maintain_order=True)
     joined = rows.join(own, on=["source", "entity_id"], how="left", maintain_order="left")
     with_activity = left_joined(joined, _last_activities(past), on=["source", "entity_id"])

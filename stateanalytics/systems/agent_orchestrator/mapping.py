@@ -364,10 +364,7 @@ def _word_rules(table: Mapping[str, WordMeaning]) -> dict[str, pl.Expr]:
     unknown = WordMeaning("go", "", "unknown", "unknown", "unknown", None, 0.0)
     return {
         name: look_up(
-            pl.col("status"),
-            _of_words(table, name),
-            getattr(unknown, name),
-            _DTYPES.get(name),
+            pl.col("status"), _of_words(table, name), getattr(unknown, name), _DTYPES.get(name)
         )
         for name in _MEANT
     }

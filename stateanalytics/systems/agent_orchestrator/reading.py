@@ -514,9 +514,7 @@ def read(
         part = _parts(files, stores, faults, bodies=bodies)
         lost = [findings_of_database(store, system=SYSTEM) for store in stores]
         return replace(
-            part,
-            findings=all_findings(*lost, part.findings),
-            opened=tuple(opened_of(files)),
+            part, findings=all_findings(*lost, part.findings), opened=tuple(opened_of(files))
         )
     finally:
         for store in stores:

@@ -54,10 +54,7 @@ SYSTEM = base.System(
     ),
     auditing=_later("audits:auditing"),
     past=base.Rewinding(
-        history="whole",
-        rewind=_later("reading:rewind"),
-        is_by_links=True,
-        last_update_is_life=True,
+        history="whole", rewind=_later("reading:rewind"), is_by_links=True, last_update_is_life=True
     ),
     ends=base.Ends(
         # Not `run.cancelled.stale_auto`: that sweep by age closes rows without a process id, too.

@@ -190,10 +190,7 @@ def all_events(raw: Raw, messages: pl.DataFrame | None = None) -> pl.DataFrame:
 
 
 def refreshed_events(
-    store: Store,
-    raw: Raw,
-    before: Mapping[str, ReadTable] | None,
-    now: Mapping[str, ReadTable],
+    store: Store, raw: Raw, before: Mapping[str, ReadTable] | None, now: Mapping[str, ReadTable]
 ) -> pl.DataFrame:
     """`all_events`; those of messages and lists that did not change are as they were.
 

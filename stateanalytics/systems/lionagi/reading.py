@@ -12,13 +12,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, Frames, Past, changed_facts, map_frames, unevaluated
-from stateanalytics.core.joins import (
-    collected,
-    collected_all,
-    collected_each,
-    left_joined,
-    pool,
-)
+from stateanalytics.core.joins import collected, collected_all, collected_each, left_joined, pool
 from stateanalytics.core.vocabulary import TABLES
 from stateanalytics.core.windows import instant
 from stateanalytics.io.findings import all_findings
