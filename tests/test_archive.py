@@ -263,10 +263,7 @@ def test_bodies_are_kept_where_they_are_asked_for_and_stay(tmp_path):
     with sa.read(store) as snap:
         assert snap.archive(history)["n_rows"].item() > 0
     assert sa.read(history, bodies=True).events["body"].drop_nulls().equals(said)
-    with (
-        sa.read(store) as snap,
-        pytest.raises(ArgumentError, match="were not read"),
-    ):
+    with sa.read(store) as snap, pytest.raises(ArgumentError, match="were not read"):
         snap.archive(history, bodies=True)
 
 

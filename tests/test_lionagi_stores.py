@@ -16,15 +16,7 @@ from stateanalytics.io.sqlite import open_store
 from stateanalytics.state.states import states
 from stateanalytics.systems.lionagi import reading as lionagi
 from tests.examples import a_few
-from tests.lionagi_stores import (
-    NOW_S,
-    change,
-    codes,
-    listing,
-    read_part,
-    session,
-    write_store,
-)
+from tests.lionagi_stores import NOW_S, change, codes, listing, read_part, session, write_store
 
 
 def _store(tmp_path: Path, **tables) -> Path:

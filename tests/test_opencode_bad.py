@@ -22,7 +22,7 @@ from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few, examples
-from tests.opencode_logs import T0, event, facts_of, in_sessions, step, write
+from tests.opencode_logs import T0, event, facts_of, in_sessions, step, v1_export, v1_message, write
 
 GOOD = (
     event(0, "execution.started"),
@@ -346,3 +346,15 @@ def test_a_legacy_file_whose_name_is_not_utf8_is_named(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/0\xff.json")).write_text("{")
     told = found(read_facts(tmp_path)[0], "record.not_json")
     assert (told["n_rows"], told["example"]) == (2, r"0\xff.json")
+
+
+def test_impossible_tokens_and_costs_are_not_counted(tmp_path):
+    odd = {"cost": -1.0, "tokens": {"input": -3, "output": 2**63 - 1}}
+    sound = {"cost": 0.5, "tokens": {"input": 3, "output": 4}}
+    life = [event(0, "created"), event(1, "execution.started"), event(9, "execution.succeeded")]
+    steps = [step(2 + n, "step.ended", f"msg_{n}", **said) for n, said in enumerate([odd, sound])]
+    export = v1_export(tmp_path, v1_message(1, **odd), v1_message(2, **sound))
+    for found in (facts_of(tmp_path, *life, *steps), export):
+        usage = found.entities.filter(entity_type="session")
+        assert usage.select("n_input_tokens", "n_output_tokens", "cost_usd").row(0) == (3, 4, 0.5)
+        assert found.findings.select("code", "n_rows").rows() == [("usage.impossible", 1)]

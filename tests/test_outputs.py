@@ -342,11 +342,7 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize("place", PLACES)
 def test_a_scheme_is_refused_by_name_and_makes_no_folder(demo, here, place):
     scheme = place.partition(":")[0]
-    of_archives = (
-        demo.archive,
-        sa.read,
-        lambda to: sa.collect(str(SHIPPED["claude_code"]), to=to),
-    )
+    of_archives = (demo.archive, sa.read, lambda to: sa.collect(str(SHIPPED["claude_code"]), to=to))
     for write in (
         demo.export,
         lambda to: sa.report(demo, sections=["headline"]).write_html(to),

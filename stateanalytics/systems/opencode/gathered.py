@@ -398,6 +398,20 @@ def without(gathered: Gathered, sources: Collection[str]) -> Gathered:
     )
 
 
+_OF_ROWS = {name: f"row_{name.removeprefix('n_')}" for name in USAGE}
+"""The name of each number in the row of a session, which has those of all of it."""
+
+
+def sound_usage(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Rows with impossible tokens and costs as null, and those that had some."""
+    used = [name for name in (*USAGE, *_OF_ROWS.values()) if name in rows.columns]
+    is_sound = {name: pl.col(name).is_between(0, 2**62, closed="left") for name in used}
+    odd = rows.filter(~pl.all_horizontal(True, *is_sound.values()))
+    if odd.is_empty():
+        return rows, odd
+    return rows.with_columns(pl.when(sound).then(name) for name, sound in is_sound.items()), odd
+
+
 _SAME = ["source", "role", "created_ms", "completed_ms", "n_input_tokens", "n_output_tokens"]
 """Columns in which a copied message equals its original."""
 
@@ -432,9 +446,10 @@ def without_copies(gathered: Gathered) -> Gathered:
         .agg(pl.col(*USAGE).sum(), original_id=pl.col("original_id").last())
     )
     rows = gathered.session_rows.join(sums, on=SESSION_KEY, how="left", maintain_order="left")
-    of_rows = {name: f"row_{name.removeprefix('n_')}" for name in USAGE}
     # A row of a version that counted nothing yet is zero, with copies or without.
-    rest = {row: (pl.col(row) - pl.col(name).fill_null(0)).clip(0) for name, row in of_rows.items()}
+    rest = {
+        row: (pl.col(row) - pl.col(name).fill_null(0)).clip(0) for name, row in _OF_ROWS.items()
+    }
     return replace(
         gathered,
         messages=gathered.messages.join(copies, on=message, how="anti", maintain_order="left"),

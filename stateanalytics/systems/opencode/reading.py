@@ -44,6 +44,7 @@ from stateanalytics.systems.opencode.gathered import (
     ordered,
     rows_of,
     session_rows_of,
+    sound_usage,
     together,
     without_copies,
 )
@@ -468,7 +469,7 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
 
     ``of_tables`` has the findings about the tables of a database; None: it is none.
     """
-    recorded, gathered = gathered, without_copies(gathered)
+    recorded, gathered = gathered, without_copies(_with_sound_usage(gathered))
     order = ordered(gathered.log)
     folded = fold(gathered.log, order)
     by_messages = _folded_messages(gathered, folded)
@@ -499,6 +500,24 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
         events=canonical.events_of(order, without_events),
         findings=findings if of_tables is None else all_findings(of_tables, findings),
         details=details,
+    )
+
+
+def _with_sound_usage(gathered: Gathered) -> Gathered:
+    """The same without impossible tokens and costs; ``broken`` has how many rows had some."""
+    log = gathered.log
+    tables = {name: getattr(gathered, name) for name in ("messages", "projections", "session_rows")}
+    sound = {name: sound_usage(rows) for name, rows in {**tables, **log.payloads}.items()}
+    odd = [
+        log.events.join(rows, on="row", how="semi") if "row" in rows.columns else rows
+        for _, rows in sound.values()
+    ]
+    n_odd = n_by_source(pl.concat(rows.select("source") for rows in odd))
+    return replace(
+        gathered,
+        log=Log(log.events, {family: sound[family][0] for family in log.payloads}),
+        broken=pl.concat([gathered.broken, _counted(n_odd, "usage.impossible")]),
+        **{name: sound[name][0] for name in tables},
     )
 
 
