@@ -261,6 +261,8 @@ def test_a_wait_for_the_next_prompt_is_no_time_of_work() -> None:
     alive = {**without_end, "last_activity_at": AT + 61 * minute + timedelta(seconds=20)}
     assert times([session, turns[0], alive]) == (80.0, 80.0)
     assert times([session, without_end]) == (3720.0, 3720.0)
+    backwards = {**turns[1], "ended_at": AT, "last_activity_at": AT}
+    assert times([session, backwards]) == (3720.0, 3720.0)
     # While it is open again, the turns that ended have taken their time.
     reopened = facts([{**session, "ended_at": None, "raw_status": "running"}, turns[0], alive])
     assert sa.failures.costs(reopened, by=())["run_s"].to_list() == [80.0]

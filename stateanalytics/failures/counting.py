@@ -84,12 +84,14 @@ def turn_times(entities: Rows) -> pl.LazyFrame:
 
     Notes
     -----
-    A turn without an end lasted up to its last sign of life; one without a start adds nothing.
+    A turn without an end lasted up to its last sign of life; one without a start, or with an end
+    before it, adds nothing.
     """
     turns = entities.lazy().filter(pl.col("entity_type") == "turn")
     alive_s = (pl.col("last_activity_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
+    seconds = pl.coalesce(worked_s(), pl.when(alive_s >= 0).then(alive_s))
     return (
-        turns.select(*SESSION_KEY, run_s=pl.coalesce(worked_s(), alive_s.clip(0)))
+        turns.select(*SESSION_KEY, run_s=seconds)
         .group_by(SESSION_KEY)
         .agg(turns_s=total("run_s"))
         .with_columns(entity_type=pl.lit("session"))
