@@ -266,6 +266,9 @@ def test_a_broken_package_is_a_warning_and_costs_its_own_rows_only(tmp_path, tex
     assert done.stdout.split() == SYSTEMS.split()
     assert "RuntimeWarning: The system 'broken' of the package broken_system" in done.stderr
     assert problem in done.stderr
+    shown = run("-m", "stateanalytics", "doctor", more=(folder,)).stderr.splitlines()
+    [line] = [line for line in shown if problem in line]
+    assert line.startswith("warning: The system 'broken'") and "Runtime" not in str(shown)
 
 
 FAILING = """

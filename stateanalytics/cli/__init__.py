@@ -12,13 +12,14 @@ import gc
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from stateanalytics.cli.options import examples
+from stateanalytics.cli.options import examples, warn
 from stateanalytics.core.text import shell_word, visible
 from stateanalytics.errors import (
     MissingComponentError,
@@ -156,6 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # A start makes a hundred thousand objects that stay, and a report another hundred thousand:
     # looking for garbage among them repeatedly takes a tenth of the time of a short command.
     gc.set_threshold(200_000)
+    # Python adds the file, the line and its code, which say nothing to who typed a command.
+    warnings.showwarning = lambda message, *_: warn(str(message))
     code = run(arguments)
     # Python looks for garbage among all of them once more before it ends, which takes as long.
     # DuckDB complains of what is not freed by then.
