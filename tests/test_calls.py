@@ -292,6 +292,8 @@ def efforts(called, turned):
         ({"is_interrupted": True}, {"is_correction": True}, ("struggled", "smooth", "smooth")),
         ({"n_compactions": 1}, {"n_compactions": 1}, ("smooth", "smooth", "smooth")),
         ({"n_retries": 4}, {}, ("struggled", "struggled", "smooth")),
+        # Both turns have their own of them.
+        ({"n_retries": 1}, {"n_retries": 2}, ("struggled", "struggled", "struggled")),
     ],
 )
 def test_effort_of_a_session_and_of_its_turns(first, last, expected):

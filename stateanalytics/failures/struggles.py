@@ -370,11 +370,22 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
     of_turns = turned.select(*both, "entity_type", "entity_id")
     efforts = [
         _efforts(threads.unique(_THREAD, maintain_order=True), called, of_threads, _THREAD),
-        _efforts(of_turns, called, found, [*_THREAD, "turn_no"]),
+        _efforts(of_turns, called, _by_turn(found, turned), [*_THREAD, "turn_no"]),
     ]
     rows = pool(efforts, EFFORT)
     key = ("lost_s", "n_calls", *ENTITY_KEY)
     return rows.sort(key, descending=[True, True, *[False] * 4], nulls_last=True)
+
+
+def _by_turn(found: pl.DataFrame, turned: pl.DataFrame) -> pl.DataFrame:
+    """Signs by the turns that have them: each has its own of the retries of its thread."""
+    is_retried = found["sign"] == "provider_retries"
+    if not is_retried.any():
+        return found
+    columns = {"n_calls": "n_retries", "lost_s": "retry_s", "first_call": "entity_id"}
+    own = turned.filter(pl.col("n_retries") > 0).select(*_THREAD, "turn_no", **columns)
+    of_turns = found.filter(is_retried).drop("turn_no", *columns).join(own, on=_THREAD)
+    return pl.concat([found.filter(~is_retried), of_turns], how="diagonal")
 
 
 def _efforts(
