@@ -268,7 +268,8 @@ def a_turn(number, **facts_of_it):
     ],
 )  # fmt: skip
 def test_signs_of_turns(first, last, expected):
-    found = signs_of(CALLS.empty(), pl.concat([a_turn(1, **first), a_turn(2, **last)]), Policy.v1())
+    turned = pl.concat([a_turn(1, **first), a_turn(2, **last)])
+    found = signs_of(CALLS.empty(), turned, Policy.v1(), turned)
     assert found.schema == SIGNS.dtypes
     assert kinds(found) == expected
     if expected and expected[0][0] == "provider_retries":
@@ -276,7 +277,7 @@ def test_signs_of_turns(first, last, expected):
 
 
 def efforts(called, turned):
-    found = effort_of(called, turned, signs_of(called, turned, Policy.v1()))
+    found = effort_of(called, turned, signs_of(called, turned, Policy.v1(), turned))
     assert found.schema == EFFORT.dtypes
     return dict(found.select("entity_id", "effort").rows())
 
@@ -315,7 +316,7 @@ def test_who_loops_at_the_end_is_stuck(story, expected):
 @given(stories)
 def test_effort_is_smooth_without_signs_and_says_all_of_them(story):
     called = frame_of(story)
-    found = signs_of(called, TURNS.empty(), Policy.v1())
+    found = signs_of(called, TURNS.empty(), Policy.v1(), TURNS.empty())
     (row,) = effort_of(called, TURNS.empty(), found).to_dicts() or [None]
     if row is not None:
         assert set((row["signs"] or "").split(", ")) - {""} == set(found["sign"])
@@ -549,7 +550,7 @@ def expected_loops(story, rules):
 
 
 def with_calls(rows):
-    return signs_of(rows, TURNS.empty(), Policy.v1())
+    return signs_of(rows, TURNS.empty(), Policy.v1(), TURNS.empty())
 
 
 @pytest.mark.slow
@@ -651,8 +652,10 @@ def test_only_a_person_stops_by_a_sign(of_turn, n):
         outcome=pl.lit("interrupted"), source=pl.lit("s"), thread_id=pl.lit("t"),
         turn_no=pl.lit(1, pl.Int64),
     )  # fmt: skip
-    found = signs_of(CALLS.conform(stopped), a_turn(1, is_interrupted=of_turn), Policy.v1())
-    assert found.filter(sign="interrupted").height == n
+    turned = a_turn(1, is_interrupted=of_turn)
+    for some in (turned, turned.clear()):  # it may have begun before the window
+        found = signs_of(CALLS.conform(stopped), some, Policy.v1(), turned)
+        assert found.filter(sign="interrupted").height == n
 
 
 def test_results_without_calls_and_calls_named_twice_harm_nobody(tmp_path):
@@ -814,7 +817,7 @@ def test_servers_and_sandboxes_in_the_words_of_clients(words, n_signs):
                 message=pl.lit(message),
                 last_command=pl.lit("node" if tool == "Bash" else None, pl.String),
             )
-            found = signs_of(rows, TURNS.empty(), Policy.v1())
+            found = signs_of(rows, TURNS.empty(), Policy.v1(), TURNS.empty())
             assert found.filter(sign="tool_down").height == n_signs, message
 
 

@@ -123,16 +123,17 @@ def signs(snap: Facts, *, window: object = None, policy: Policy | None = None) -
     >>> sa.failures.signs(sa.demo()).is_empty()
     True
     """
-    return signs_of(*in_window(snap, window), policy or Policy.v1())
+    called, turned, every = in_window(snap, window)
+    return signs_of(called, turned, policy or Policy.v1(), every)
 
 
-def in_window(snap: Facts, window: object) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The `calls` and `turns` that began in a window; None: all."""
+def in_window(snap: Facts, window: object) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """The `calls` and `turns` that began in a window (None: all), and all turns."""
     called, turned = calls(snap), turns(snap)
     if window is None:
-        return called, turned
+        return called, turned, turned
     chosen = read_window(window, as_of=snap.as_of)
-    return began_in(called, chosen), began_in(turned, chosen)
+    return began_in(called, chosen), began_in(turned, chosen), turned
 
 
 def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
@@ -140,8 +141,10 @@ def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
     return rows.filter(window.holds("started_at"))
 
 
-def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.DataFrame:
-    """The `signs` of some calls and turns."""
+def signs_of(
+    called: pl.DataFrame, turned: pl.DataFrame, policy: Policy, every: pl.DataFrame
+) -> pl.DataFrame:
+    """The `signs` of some calls and turns; ``every`` are all turns, of the first calls, too."""
     rules = dict(policy.signs)
     is_failed = pl.col("outcome").is_in(FAILURES)
     nth = pl.int_range(pl.len()).over(_THREAD)
@@ -162,7 +165,7 @@ def signs_of(called: pl.DataFrame, turned: pl.DataFrame, policy: Policy) -> pl.D
         _signs(_taken_back(rows), "taken_back"),
         _tests_failing(rows),
         _mostly_failing(rows, rules).join(errors, on=same, how="anti", maintain_order="left"),
-        *_of_turns(rows, turned, rules),
+        *_of_turns(rows, turned, rules, every),
     ]
     return pool(found, SIGNS).sort(
         *("lost_s", "n_calls", *_THREAD, "sign", "first_call"),
@@ -252,7 +255,7 @@ def _mostly_failing(rows: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFr
 
 
 def _of_turns(
-    rows: pl.DataFrame, turned: pl.DataFrame, rules: Mapping[str, float]
+    rows: pl.DataFrame, turned: pl.DataFrame, rules: Mapping[str, float], every: pl.DataFrame
 ) -> list[pl.DataFrame]:
     """Signs that turns show: retries of the provider, the person, compaction, the last answer."""
     last_end = pl.col("ended_at").shift(1).over(_THREAD)
@@ -262,7 +265,7 @@ def _of_turns(
     )
     turn = [*_THREAD, "turn_no"]
     # A server that stops, or a call that is refused, ends calls too, and is no person.
-    others = marked.lazy().filter(~pl.col("is_interrupted")).select(turn)
+    others = every.lazy().filter(~pl.col("is_interrupted")).select(turn)
     ended_early = rows.lazy().filter(outcome="interrupted")
     stopped = collected(ended_early.join(others, on=turn, how="anti", maintain_order="left"))
     alone = marked.filter("is_interrupted").join(stopped.select(turn), on=turn, how="anti")
@@ -350,8 +353,8 @@ def effort(snap: Facts, *, window: object = None, policy: Policy | None = None) 
     >>> sa.failures.effort(sa.demo()).is_empty()
     True
     """
-    called, turned = in_window(snap, window)
-    return effort_of(called, turned, signs_of(called, turned, policy or Policy.v1()))
+    called, turned, every = in_window(snap, window)
+    return effort_of(called, turned, signs_of(called, turned, policy or Policy.v1(), every))
 
 
 def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:

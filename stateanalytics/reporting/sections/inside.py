@@ -32,12 +32,11 @@ _ENTITY = ("source", "entity_type", "entity_id")
 
 def summarize_inside(material: Material) -> Plain:
     """What happened inside the runs that worked in the window, as far as it is recorded."""
-    every = material.calls
-    called = began_in(every, material.window)
-    turned = began_in(turns(material.facts), material.window)
+    every, every_turn = material.calls, turns(material.facts)
+    called, turned = (began_in(rows, material.window) for rows in (every, every_turn))
     if called.is_empty() and turned.is_empty():
         return dict(_NOTHING)
-    found = signs_of(called, turned, material.policy)
+    found = signs_of(called, turned, material.policy, every_turn)
     efforts = effort_of(called, turned, found)
     sessions = efforts.filter(entity_type="session").join(
         material.ever.select(*_ENTITY, *_NAMED, "is_open", is_good=ended_well()),
