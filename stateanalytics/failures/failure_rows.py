@@ -81,9 +81,10 @@ def members(
         ``template_id`` (without a message: the run's last activities; null: none), ``cluster_id``
         (of code and template), ``fault_id`` (`faults`), ``cause_group`` (a key of
         `cause_groups.TITLES`; null: not known), ``rule`` and ``rule_name`` (which of your rules
-        claimed it), ``cause`` (`cause_key`), ``incident_id`` (`incidents`; null: not part of one),
-        ``is_mass`` (started during a mass failure: `mass_failures`), ``failed_at``, and the
-        ``unit`` of work with its ``run_s``, ``n_tokens`` and ``cost_usd`` (null: not reported).
+        claimed it), ``cause`` (`cause_key`), ``incident_id`` (of `incidents`, or of the request
+        that it failed with; null: by itself), ``is_mass`` (started during a mass failure:
+        `mass_failures`), ``failed_at``, and the ``unit`` of work with its ``run_s``, ``n_tokens``
+        and ``cost_usd`` (null: not reported).
 
     Raises
     ------
