@@ -362,6 +362,34 @@ def test_traces_of_pruning_are_counted(tmp_path):
     assert n_rows["link.missing"] == 3
 
 
+@pytest.mark.parametrize(
+    ("summary", "data", "message"),
+    [
+        ("Run failed.", "HTTP 401: no", "Run failed. HTTP 401: no"),
+        ("1 operation(s) failed: a.", "HTTP 401: no", "1 operation(s) failed: a. HTTP 401: no"),
+        ("Run failed.", None, "Run failed."),
+        ("ValueError: x", "HTTP 401: no", "ValueError: x"),
+    ],
+)
+def test_a_failure_without_words_has_those_of_the_worker_that_failed(
+    tmp_path, summary, data, message
+):
+    signal = {"session_id": "a", "kind": "RunFailed", "payload": json.dumps({"data": data})}
+    signals = [
+        signal | {"id": "1", "seq": 1, "ts": NOW_S - 700},
+        signal | {"id": "2", "seq": 2, "ts": NOW_S, "payload": '{"data": "later"}'},
+    ]
+    why = {"status_reason_code": "run.failed.exception", "status_reason_summary": summary}
+    change = {"id": "t", "entity_type": "session", "entity_id": "a", "status": "failed",
+              "previous_status": "running", "reason_code": "run.failed.exception",
+              "reason_summary": summary, "created_at": NOW_S - 600}  # fmt: skip
+    row = session("a", status="failed", **why)
+    path = _store(tmp_path, sessions=[row], session_signals=signals, status_transitions=[change])
+    part = read_part(path)
+    assert _one(part, "a")["reason_message"] == message
+    assert part.transitions["message"].to_list() == [message]
+
+
 def test_signals_of_the_run_are_activity_and_hooks_are_noise(tmp_path):
     kinds = {
         "RunStart": {},

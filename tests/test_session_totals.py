@@ -152,6 +152,7 @@ def test_tokens_read_are_those_of_a_cache_too_in_every_system(system, read):
         ([(100, 30, 0)], "openai", (100, 30, 0)),  # within
         ([(100, 0, 0)], "codex", (100, None, None)),  # not asked for
         ([(100, 500, 0)], None, (600, 500, 0)),  # more than were read
+        ([(60, 0, 0), (40, 20, 15)], "codex claude_code", (135, 20, 15)),  # of a worker
     ],
 )
 def test_tokens_of_a_cache_of_lionagi_by_hand(tmp_path, ends, provider, expected):
@@ -163,9 +164,12 @@ def test_tokens_of_a_cache_of_lionagi_by_hand(tmp_path, ends, provider, expected
         }
         for seq, counts in enumerate(ends)
     ]
+    provider, *others = (provider or "").split() or [None]
     row = session("a", provider=provider, input_tokens=100, output_tokens=5)
+    workers = [{"id": name, "session_id": "a", "provider": name} for name in others]
     # The order of rows says nothing.
-    write_store(tmp_path / "state.db", sessions=[row], session_signals=signals[::-1])
+    rows = {"sessions": [row], "branches": workers, "session_signals": signals[::-1]}
+    write_store(tmp_path / "state.db", **rows)
     with sa.read(tmp_path / "state.db", as_of=datetime(2026, 5, 28, tzinfo=UTC)) as snap:
         [found] = snap.entities.filter(entity_type="session").to_dicts()
     known = ("n_input_tokens", "n_cache_read_tokens", "n_cache_write_tokens")

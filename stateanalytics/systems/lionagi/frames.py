@@ -264,7 +264,13 @@ _OWN: Mapping[str, Mapping[str, Cell]] = {
         "size_bytes": _size("payload"),
         "name": _key("payload", "name"),
         "point": _key("payload", "point"),
-        "error": Cell("text", f"CAST({key_of('payload', 'error')} AS TEXT)", ("payload",)),
+        "error": Cell(
+            "text",
+            # Of a run that failed, 0.36 has the error in place of an answer.
+            f"CAST(coalesce({key_of('payload', 'error')}, CASE WHEN kind = 'RunFailed' "
+            f"THEN {key_of('payload', 'data')} END) AS TEXT)",
+            ("kind", "payload"),
+        ),
         "elapsed": _key("payload", "elapsed", "real"),
         "duration_ms": _key("payload", "duration_ms", "real"),
         **{

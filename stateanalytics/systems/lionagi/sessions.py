@@ -45,6 +45,27 @@ _VERDICT = pl.Schema(
 )
 
 
+_UNEXPLAINED = r"^(?:Run failed\.|\d+ operation\(s\) failed: [^\n]*)$"
+"""What lionagi says of a failure in a worker, whatever its error was."""
+
+
+def with_errors(rows: pl.DataFrame, raw: Raw, summary: str, at: str, id: str) -> pl.DataFrame:
+    """Rows whose ``summary`` names no error, with that of the last run that failed before."""
+    errors = raw["session_signals"].filter(pl.col("kind") == "RunFailed")
+    failed = errors.select(pl.col("session_id").alias(id), pl.col("ts", "error")).drop_nulls()
+    bare = rows.select(id, at, summary).filter(pl.col(summary).str.contains(_UNEXPLAINED))
+    found = (
+        bare.join(failed, on=id)
+        .filter(pl.col("ts") <= pl.col(at))
+        .sort("ts")
+        .group_by(id, at, summary)
+        .agg(pl.col("error").last())
+    )
+    joined = left_joined(rows, found, on=[id, at, summary])
+    named = pl.concat_str(summary, pl.lit(" "), "error")
+    return joined.with_columns(pl.coalesce(named, summary).alias(summary)).drop("error")
+
+
 def sessions(raw: Raw) -> pl.DataFrame:
     """Sessions, one row each, with the columns of ``entities`` that their own rows give.
 
@@ -60,6 +81,7 @@ def sessions(raw: Raw) -> pl.DataFrame:
     """
     limited = _with_deadlines(_with_timeouts(_with_contracts(raw["sessions"])), raw)
     rows = _with_caches(_with_messages(limited, raw), raw)
+    rows = with_errors(rows, raw, "status_reason_summary", "ended_at", "id")
     # An imported session has the name of its run directory.
     imported = pl.when(pl.col("source_kind") == "imported_fs").then("id")
     return rows.select(
@@ -235,6 +257,10 @@ def _with_caches(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         ),
     )
 
+    own = [rows.select("id", "provider"), raw["branches"].select("provider", id="session_id")]
+    known = pl.concat(own, how="diagonal")
+    apart = known.filter(pl.col("provider").is_in(_COUNTS_CACHES_APART))["id"].drop_nulls()
+
     def matching(name: str) -> pl.Expr:
         return pl.coalesce(
             pl.when(pl.col(f"{part}_input") == pl.col("input_tokens")).then(f"{part}_{name}")
@@ -243,17 +269,20 @@ def _with_caches(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
 
     return (
         rows.join(reported, on="id", how="left", maintain_order="left")
-        .with_columns(cached=matching("cached"), cache_written=matching("written"))
-        .select(*rows.columns, "cached", "cache_written")
+        .with_columns(
+            cached=matching("cached"),
+            cache_written=matching("written"),
+            # Of a fan-out, the workers may have another provider than the one that plans.
+            is_cache_apart=pl.col("id").is_in(apart.implode()),
+        )
+        .select(*rows.columns, "cached", "cache_written", "is_cache_apart")
     )
 
 
 def _usage_with_caches() -> dict[str, pl.Expr]:
     """All input tokens, with and without caches; Claude counts cached ones separately."""
     from_caches = pl.col("cached") + pl.col("cache_written")
-    is_separate = pl.col("provider").is_in(_COUNTS_CACHES_APART).fill_null(value=False) | (
-        from_caches > pl.col("input_tokens")
-    )
+    is_separate = pl.col("is_cache_apart") | (from_caches > pl.col("input_tokens"))
     # lionagi writes 0 for a provider of which it does not read the caches.
     is_known = is_separate | (from_caches > 0)
     return {
