@@ -41,6 +41,7 @@ SEVERAL = [
     ("OSError: [Errno 28] No space left on device", "disk_full"),
     ("bash: <*>: Permission denied", "permission"),
     ("The user rejected permission to run gradle", "permission"),  # no build
+    ("Claude Code said: Invalid API key (api_error_status <*>)", "auth"),
     ("git@<*>: Permission denied (publickey).", "auth"),  # a key, no file
     ("fatal: not a git repository", "git_state"),
     ("CONFLICT (content): Merge conflict in <*>", "merge_conflict"),
