@@ -96,10 +96,7 @@ OVERDUE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tool", "given", "minutes", "health"),
-    a_few(OVERDUE, 3),
-)
+@pytest.mark.parametrize(("tool", "given", "minutes", "health"), a_few(OVERDUE, 3))
 def test_open_tools_are_judged_by_their_own_time_limit(
     tmp_path: Path, tool: str, given: dict, minutes: float, health: str
 ) -> None:

@@ -256,6 +256,7 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
         ("unsupported call: made_up", "invocation.failed.tool_error"),
         ("apply_patch verification failed: no such line", "invocation.failed.tool_error"),
         ("failed to parse function arguments: missing field", "invocation.failed.tool_error"),
+        ("unable to locate image at `/a.png`: No such file", "invocation.failed.tool_error"),
         ("Exit code: -1\nWall time: 2 seconds\nOutput:\naborted by user", INTERRUPTED),
         ("aborted before dispatch", INTERRUPTED),
         ("The docs say: aborted before dispatch", None),
@@ -286,6 +287,31 @@ def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output,
     shown = states(facts := facts_of(tmp_path, rollout)).filter(entity_type="tool_call")
     assert shown["reason_codes"].to_list() == [code]
     assert not facts.detail(frames.TOOLS)["is_background"].any()
+
+
+LATE = {"message": "Caused by:\n    timed out awaiting tools/call after 3s"}
+LOCKED = {"content": [{"type": "text", "text": 'It is "locked"'}], "isError": True}
+
+
+@pytest.mark.parametrize(
+    ("item", "answer", "expected"),
+    [
+        ({"type": "McpToolCall", "error": LATE}, "", ("timed_out", "timeout", LATE["message"])),
+        ({"type": "McpToolCall", "result": LOCKED}, "", ("failed", "tool_error", 'It is "locked"')),
+        (
+            {"type": "CommandExecution", "exit_code": -1},
+            "Process running with session ID 7\nOutput:\n",
+            ("interrupted", "interrupted", None),
+        ),
+    ],
+)
+def test_the_event_of_a_call_says_how_it_ended(tmp_path: Path, item, answer, expected) -> None:
+    rollout = begun_rollout()
+    rollout.call("c")
+    rollout.result("c", answer)
+    rollout.event("item_completed", 9.0, item={"id": "c", "status": "failed", **item})
+    facts = facts_of(tmp_path, rollout)
+    assert calls(facts).select("outcome", "cause", "message").rows() == [expected]
 
 
 RESULT = '{"chunk_id":"a1","wall_time_seconds":1.5,"exit_code":%s,"output":"%s"}'

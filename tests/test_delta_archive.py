@@ -162,10 +162,7 @@ def test_only_what_is_new_is_added_and_only_chosen_weeks_are_read(url, tmp_path)
 
 def rows_of(url, name):
     """What polars reads of a table by itself."""
-    options = {
-        "aws_endpoint_url": os.environ.get("AWS_ENDPOINT_URL", ""),
-        "aws_allow_http": "true",
-    }
+    options = {"aws_endpoint_url": os.environ.get("AWS_ENDPOINT_URL", ""), "aws_allow_http": "true"}
     is_local = url.startswith("file")
     place = f"{url.removeprefix('file://')}/{name}"
     return pl.scan_delta(place, storage_options=None if is_local else options).collect()

@@ -22,11 +22,7 @@ TRUTH = {
     "truth": pl.String,
 }
 """``part``: empty for the session itself, else ``fork`` or ``child``; every value is text."""
-NOT_ON_DISK = {
-    ("codex", "refusal"),
-    ("opencode", "killed_in_tool"),
-    ("lionagi", "codex_refusal"),
-}
+NOT_ON_DISK = {("codex", "refusal"), ("opencode", "killed_in_tool"), ("lionagi", "codex_refusal")}
 """Answers whose tokens the client throws away or had not yet written: nobody can read them."""
 
 

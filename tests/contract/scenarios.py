@@ -168,9 +168,7 @@ SCENARIOS = {
             GOOD | {"signs": "tests_failing"},
         ),
         Scenario(
-            "gave_up",
-            _said("I was unable to fix the failing build."),
-            GOOD | {"signs": "gave_up"},
+            "gave_up", _said("I was unable to fix the failing build."), GOOD | {"signs": "gave_up"}
         ),
         Scenario(
             "taken_back", (_ran("I take it back.", TAKE_BACK), DONE), GOOD | {"signs": "taken_back"}

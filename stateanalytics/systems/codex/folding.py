@@ -316,7 +316,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     """
     call = (*THREAD, "call_id")
     known = own(rows.drop_nulls("call_id"))
-    is_event, is_call = pl.col("what") == "tool_end", pl.col("what") == "call"
+    is_event, is_call, at = pl.col("what") == "tool_end", pl.col("what") == "call", pl.col("at")
     # Where no call of a turn is written, its finished items stand for them.
     is_search = is_event & (pl.col("kind") == SEARCH)
     is_written = (is_call | is_search.fill_null(value=False)).any().over(TURN)
@@ -336,17 +336,21 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         ),
         *(pl.col(name).any() for name in flags),
         pl.col("error_message", *RESULTS.dtypes).drop_nulls().first(),
-        ended_at=pl.col("at").min(),
+        # A command in the background has an answer as soon as it runs, and an event at its end.
+        ended_at=pl.when(pl.col("is_background").any()).then(at.max()).otherwise(at.min()),
         has_result=pl.lit(value=True),
     )
     joined = calls.drop(*numbers, *flags, "error_message", *RESULTS.dtypes).join(
         ends, on=call, how="left", maintain_order="left"
     )
     has_result = pl.col("has_result").fill_null(value=False)
-    is_over = pl.col("is_cancelled") | pl.col("is_declined")
+    # Codex ends what still runs in the background when a turn ends.
+    is_ended = (pl.col("is_background") & (pl.col("exit_code") == -1)).fill_null(value=False)
+    is_cancelled = pl.col("is_cancelled") | is_ended
+    is_over = is_cancelled | pl.col("is_declined")
     causes = {
         "permission_rejected": pl.col("is_declined"),
-        "interrupted": pl.col("is_cancelled"),
+        "interrupted": is_cancelled,
         "timeout": pl.col("is_timed_out"),
         "exit_nonzero": pl.col("is_error") & (pl.col("exit_code") != 0),
         "tool_error": pl.col("is_error"),

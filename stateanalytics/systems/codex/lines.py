@@ -30,6 +30,7 @@ FIELDS: Fields = {
     "is_success": (("payload.success",), "BOOLEAN"),
     "is_wrong": (("payload.result.Ok.isError", "payload.result.Ok.is_error"), "BOOLEAN"),
     "refused": (("payload.result.Err", "payload.item.error.message"), "VARCHAR"),
+    "told": (("payload.result.Ok.content", "payload.item.result.content"), "VARCHAR"),
     "run_secs": (("payload.duration.secs", "payload.item.duration.secs"), "DOUBLE"),
     "run_nanos": (("payload.duration.nanos", "payload.item.duration.nanos"), "DOUBLE"),
     "run_ms": (("payload.duration_ms", "payload.item.duration_ms"), "DOUBLE"),
@@ -66,6 +67,7 @@ _ABORTED_EXIT = -1
 _FAILED_IN_WORDS = (
     r"^(?:unsupported (?:custom tool )?call: |apply_patch verification failed"
     r"|failed to parse function arguments|(?:exec_command|shell|write_stdin) failed\b"
+    r"|unable to (?:locate|read|process|resolve) image\b"
     r"|execution error: )"
 )
 # Nor has a call that a person or a rule refused.
@@ -210,7 +212,8 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     """Add how calls ended; null where the record is no result."""
     # Above the output of a command stands how it went, which other columns have.
     output, exited = pl.col("_output"), pl.format("exited with code {}", "exit_code")
-    message = pl.coalesce("error_message", "refused", output.replace("", None),
+    told = pl.col("told").str.extract(r'"text"\s*:\s*"((?:[^"\\]|\\.)*)"')
+    message = pl.coalesce("error_message", "refused", _unescaped(told), output.replace("", None),
                           pl.when(output == "").then(exited), "result")  # fmt: skip
     # Step by step: in one expression each use would search all texts again.
     typed = rows.with_columns(
@@ -240,6 +243,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("exit_code").is_null() & pl.col("_message").str.contains(_DECLINED_IN_WORDS),
     )
     is_late = (pl.col("exit_code") == 124) & pl.col("result").str.contains("timed out")
+    is_late |= pl.col("refused").str.contains("timed out awaiting tools/call")
     failed, is_cancelled, is_declined = (
         pl.any_horizontal(sign.fill_null(value=False) for sign in of)
         for of in (signs, stops, refusals)
