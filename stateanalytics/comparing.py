@@ -23,14 +23,7 @@ from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.tables import as_html
 from stateanalytics.core.text import as_written
-from stateanalytics.core.windows import (
-    DAYS,
-    TICK,
-    Window,
-    period_before,
-    read_window,
-    zone_of,
-)
+from stateanalytics.core.windows import DAYS, TICK, Window, period_before, read_window, zone_of
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 from stateanalytics.failures import run_costs

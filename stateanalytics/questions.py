@@ -16,12 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
-from stateanalytics.core.package_tables import (
-    keyed_table,
-    package_table,
-    place_of,
-    wrong_cell,
-)
+from stateanalytics.core.package_tables import keyed_table, package_table, place_of, wrong_cell
 from stateanalytics.errors import did_you_mean
 
 _TAKEN = ("snapshot", "table", "runs", "curve", "limited", "detections", "nothing")

@@ -186,9 +186,7 @@ def _duration_point(row: Mapping[str, Any]) -> chart.Point | None:
     return chart.duration_point(row["value"], row["n"]) if is_known else None
 
 
-def points_of(
-    series: pl.DataFrame,
-) -> tuple[list[dict[str, Any]], list[chart.Point], _Scale]:
+def points_of(series: pl.DataFrame) -> tuple[list[dict[str, Any]], list[chart.Point], _Scale]:
     """The weeks of one number that have a point, these points, and their scale.
 
     With ``n_effective``, the independent units of each week, the inverse of a weight is the

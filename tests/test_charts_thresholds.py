@@ -128,7 +128,7 @@ def test_what_is_added_is_drawn_over_the_curve_and_names_stand_beyond_its_end():
     chart = chart_survival(kaplan_meier(RUNS, by="kind"))
     both = (chart + alt.Chart(limit).mark_rule(strokeDash=[4, 4]).encode(x="x:Q")).to_dict()
     assert [layer["mark"]["type"] for layer in both["vconcat"][0]["layer"]] == [
-        *("area", "line", "tick", "point", "rule"),
+        *("area", "line", "tick", "point", "rule")
     ]
     assert both["vconcat"][1] == chart.to_dict()["vconcat"][1]
     assert both["config"] == chart.to_dict()["config"]

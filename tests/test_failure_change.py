@@ -180,8 +180,7 @@ def test_two_snapshots_agree_on_ids_through_their_templates():
     users = ("ada", "ben", "cyd", "dov", "eve")
     last = store(*(run(u, reason_message=f"login of {u} broke", ended=ago(days=9)) for u in users))
     this = store(
-        run("fay", reason_message="login of fay broke"),
-        run("g", reason_message="disk 7 is full"),
+        run("fay", reason_message="login of fay broke"), run("g", reason_message="disk 7 is full")
     )
     found = sa.failures.change(this, window=NOW, before=BEFORE, earlier=last)
     assert set(found.select("template", "status", "n_rows_before", "n_rows").rows()) == {

@@ -192,7 +192,7 @@ OTHER_WORDS = {
         "413 Payload Too Large",
     ],
     "content_filtered": [
-        "The response was filtered due to the prompt triggering the content management policy.",
+        "The response was filtered due to the prompt triggering the content management policy."
     ],
     "truncated_length": ["The model stopped at its output limit."],
     "provider_internal": [
@@ -200,7 +200,7 @@ OTHER_WORDS = {
         "We're currently experiencing high demand, which may cause temporary errors.",
     ],
     "provider_rate_limit": [
-        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 41000.",
+        "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 41000."
     ],
     "provider_transport": [
         "error sending request for url (https://example.com/v1/responses)",

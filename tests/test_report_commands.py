@@ -19,7 +19,7 @@ from tests.samples import SAMPLES
 STORES = {
     "several": ["state.db", "claude_code", "codex"],
     "five, of which four are outdated": [
-        *("state.db", "claude_code", "codex", "agent_orchestrator", "opencode"),
+        *("state.db", "claude_code", "codex", "agent_orchestrator", "opencode")
     ],
     "lionagi": ["state.db"],
     "a history": ["twelve_weeks/history"],

@@ -139,10 +139,7 @@ def chart_survival(
         .encode(
             x=alt.X(**{**durations, "title": None, "axis": None}),
             y=alt.Y(
-                "stratum:N",
-                sort=names,
-                title=None,
-                axis=label_axis(left, labelExpr=_ROW_LABEL),
+                "stratum:N", sort=names, title=None, axis=label_axis(left, labelExpr=_ROW_LABEL)
             ),
             text="n_at_risk:Q",
             color=alt.ColorValue(palette["muted"]),

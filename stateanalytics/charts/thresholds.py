@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts import style
-from stateanalytics.charts.interactive import (
-    Spec,
-    as_chart,
-    finished,
-    movable_axes,
-    with_tooltips,
-)
+from stateanalytics.charts.interactive import Spec, as_chart, finished, movable_axes, with_tooltips
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import ArgumentError, check_columns

@@ -73,9 +73,7 @@ def command_of(name: str) -> click.Command:
     first = [option for key, option in by_key.items() if key != "window"]
     own = [*first, OPTIONS["limit"], *(by_key[key] for key in by_key if key == "window")]
     return click.command(
-        name,
-        cls=WithOwn if name == "failures" else click.Command,
-        epilog=examples(name),
+        name, cls=WithOwn if name == "failures" else click.Command, epilog=examples(name)
     )(sources_argument(takes(*own, READING)(ask)))
 
 

@@ -219,9 +219,7 @@ def _text(value: Any) -> Any:
 
 
 def as_html(
-    frame: pl.DataFrame,
-    first: Sequence[str] = (),
-    notes: Mapping[str, str] | None = None,
+    frame: pl.DataFrame, first: Sequence[str] = (), notes: Mapping[str, str] | None = None
 ) -> str:
     """A frame as a table of a notebook: sorted, filtered and copied by a script of its own.
 

@@ -17,12 +17,7 @@ from stateanalytics.failures.clustering import clusters, count_clusters
 from stateanalytics.failures.counting import count_groups, sorted_by_cost, without_nested
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
 from stateanalytics.failures.fault_registry import changed_within, with_registered
-from stateanalytics.failures.fault_table import (
-    KEY,
-    LONGEST_TITLE,
-    is_consequence,
-    titles_of_faults,
-)
+from stateanalytics.failures.fault_table import KEY, LONGEST_TITLE, is_consequence, titles_of_faults
 from stateanalytics.failures.frames import FAULTS, LIFT, RELATED
 from stateanalytics.state.population import within
 from stateanalytics.stats.bursts import burst_number

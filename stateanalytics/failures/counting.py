@@ -236,12 +236,7 @@ def trend_span(
 
 
 def add_trend(
-    groups: pl.DataFrame,
-    rows: pl.DataFrame,
-    by: Sequence[str],
-    *,
-    since: datetime,
-    until: datetime,
+    groups: pl.DataFrame, rows: pl.DataFrame, by: Sequence[str], *, since: datetime, until: datetime
 ) -> pl.DataFrame:
     """Add the number of rows of each group per step of time.
 

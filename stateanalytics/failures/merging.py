@@ -619,9 +619,7 @@ def _absorb(texts: pl.Series) -> pl.Series:
         return texts
     constant = pl.col("text").str.replace_all(PLACEHOLDER, " ")
     distinct = pl.DataFrame({"text": texts}).select(
-        "text",
-        n_words=constant.str.count_matches(r"\p{L}{2,}"),
-        n_chars=constant.str.len_chars(),
+        "text", n_words=constant.str.count_matches(r"\p{L}{2,}"), n_chars=constant.str.len_chars()
     )
     matches = []
     for template, candidates in _candidates(distinct):

@@ -131,8 +131,7 @@ class Rules:
             text, whole = toml_of_user("rules", path, hint)
             return _read(whole, _Origin(str(path), text))
         raise ArgumentError(
-            f"rules needs a TOML file or a mapping; found {found(rules)}.",
-            'rules="rules.toml"',
+            f"rules needs a TOML file or a mapping; found {found(rules)}.", 'rules="rules.toml"'
         )
 
 

@@ -98,12 +98,7 @@ def texts_of(package: str) -> dict[str, Texts]:
 
 
 def noted(
-    source: str,
-    system: str,
-    code: str,
-    *values: object,
-    package: str = _HERE,
-    **more: Any,
+    source: str, system: str, code: str, *values: object, package: str = _HERE, **more: Any
 ) -> pl.DataFrame:
     """A finding as of `counted`, with the texts of its code in a package."""
     texts = texts_of(package)[code]

@@ -27,13 +27,7 @@ from stateanalytics.stats.intervals import rate_ratio
 from stateanalytics.stats.process_control import newest_change
 from stateanalytics.stats.shares import ClusteredShare
 from stateanalytics.weekly import TIME_TO_COMPLETE
-from stateanalytics.weekly_limits import (
-    FEWEST_WEEKS,
-    OF_ALL,
-    SHARES,
-    WORSE,
-    points_of,
-)
+from stateanalytics.weekly_limits import FEWEST_WEEKS, OF_ALL, SHARES, WORSE, points_of
 
 INCIDENTS = "incidents"
 BURSTS = 2.0
@@ -356,10 +350,7 @@ def with_changes(numbers: list[Plain], earlier: list[Plain], n_unknown: int = 0)
     ended = [of["completed"]["of"] for of in (by_name, before) if "completed" in of]
     alpha = false_alarm_rate(n_compared, has_limits=any("limits" in figure for figure in numbers))
     return [
-        {
-            **number,
-            "change": _change(number, before.get(number["name"]), n_unknown, alpha, ended),
-        }
+        {**number, "change": _change(number, before.get(number["name"]), n_unknown, alpha, ended)}
         for number in numbers
     ]
 

@@ -64,9 +64,7 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
         "verdict": verdict,
         "lead": _lead(summary, verdict),
         "lost": _lost(
-            failures,
-            lost_before,
-            None if has_weeks else completed_of(summary["headline"]),
+            failures, lost_before, None if has_weeks else completed_of(summary["headline"])
         ),
         "news": [] if failures.get("is_first", True) else list(_news(failures)),
     }

@@ -229,10 +229,7 @@ class Side(NamedTuple):
                 str(summary["appendix"]["policy"]["version"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ArgumentError(
-                f"The JSON of a report lacks {error!s:.60}.",
-                _HINT,
-            ) from None
+            raise ArgumentError(f"The JSON of a report lacks {error!s:.60}.", _HINT) from None
 
     @classmethod
     def of_material(cls, material: Material) -> tuple[Side, dict[str, str]]:

@@ -154,10 +154,7 @@ def state_occupancy(
         .with_columns(share_se=pl.col("variance").sqrt())
         .with_columns(interval("share", conf_level, width=pl.col("width").sqrt()))
         .join(
-            recovery.lazy(),
-            on=[STRATUM, "duration_s", "state"],
-            how="left",
-            maintain_order="left",
+            recovery.lazy(), on=[STRATUM, "duration_s", "state"], how="left", maintain_order="left"
         )
         .join(names, on=STRATUM, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(StateOccupancy))

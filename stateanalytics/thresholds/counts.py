@@ -241,10 +241,7 @@ def with_weights_of_silences(gaps: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_deaths_of_all(
-    counts: pl.DataFrame,
-    alive: pl.DataFrame,
-    candidates_s: Sequence[float],
-    deaths: pl.Expr,
+    counts: pl.DataFrame, alive: pl.DataFrame, candidates_s: Sequence[float], deaths: pl.Expr
 ) -> pl.DataFrame:
     """Counts of a kind next to all units of its system, with the waiting of other deaths.
 

@@ -170,9 +170,7 @@ def time_limits(limits: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         runs.lazy()
         .select(*key, "duration_s")
         .sort("duration_s")
-        .with_columns(
-            n_at_risk=pl.len().over(key) - pl.int_range(pl.len()).over(key),
-        )
+        .with_columns(n_at_risk=pl.len().over(key) - pl.int_range(pl.len()).over(key))
     )
     at_limit = (
         # A second earlier: stopping takes a moment, and ends are recorded to the second.

@@ -24,12 +24,7 @@ import polars as pl
 
 from stateanalytics.core.windows import WEEK
 from stateanalytics.errors import NotAStoreError
-from stateanalytics.io.files import (
-    as_moment,
-    as_text,
-    read_json_object,
-    read_octets,
-)
+from stateanalytics.io.files import as_moment, as_text, read_json_object, read_octets
 from stateanalytics.io.outputs import put_whole
 
 SCHEMA_VERSION = 1

@@ -80,8 +80,7 @@ def fleet_of(groupings: Mapping[str, pl.DataFrame], unit: str) -> Plain:
 def with_names(runs: pl.DataFrame) -> pl.DataFrame:
     """Runs with the columns that they are grouped by."""
     return runs.with_columns(
-        host=hosts_of(runs["source"]),
-        project=pl.col("project").fill_null(_NO_PROJECT),
+        host=hosts_of(runs["source"]), project=pl.col("project").fill_null(_NO_PROJECT)
     )
 
 
