@@ -5,6 +5,7 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 
+import polars as pl
 import pytest
 
 import stateanalytics as sa
@@ -346,9 +347,12 @@ GOES_ON = "Continue if you have next steps, or stop and ask for clarification if
 def test_what_opencode_asks_itself_is_part_of_the_turn(tmp_path, messages, n_steps, n_compactions):
     facts = v1_export(tmp_path, PROMPT, *messages)
     assert shown(facts, "turn") == shown(facts, "session") == [WELL]
-    turn = facts.details["opencode_executions"].row(0, named=True)
-    assert (turn["n_steps"], turn["n_compactions"]) == (n_steps, n_compactions)
+    executions = facts.details["opencode_executions"]
+    sums = executions.select(pl.col("n_steps", "n_compactions").sum()).row(0)
+    assert sums == (n_steps, n_compactions)
+    assert "crashed" not in executions["outcome"]
     assert facts.entities.filter(entity_type="session")["n_turns"].to_list() == [1]
+    assert facts.entities.filter(entity_type="turn")["attempt"].to_list() == [1]
     died = v1_export(tmp_path, PROMPT, *messages[:2], n_silent_s=9 * 3600)
     assert shown(died, "session") == [("running", "process_dead", "unknown")]
 

@@ -297,7 +297,7 @@ def entities_of(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame)
         runs.group_by(key, maintain_order=True)
         .agg(
             started_at=pl.col("started_at").first(),
-            attempt=pl.len().cast(pl.Int64),
+            attempt=1 + pl.col("is_continuation").sum().cast(pl.Int64),
             n_turns=pl.lit(1, pl.Int64),
             **{name: pl.col(name).last() for name in _LAST_OF_TURN},
             **{name: total(name) for name in SUMS},

@@ -340,11 +340,10 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
     ``is_counted`` steps may have an unknown finish.
     """
     unknown = pl.col("finish").is_in(["unknown", "error"]) & is_counted
-    is_idle = (pl.col("finish") == "stop") & pl.col("agent").ne_missing("compaction")
     return {
         "n_steps": pl.len().cast(pl.Int64),
         "n_text_chars": pl.col("n_text_chars").sum(),
-        "n_idle_answers": is_idle.sum().cast(pl.Int64),
+        "n_idle_answers": (pl.col("finish") == "stop").sum().cast(pl.Int64),
         "n_final_chars": pl.col("n_text_chars").last(),
         "gives_up": pl.col("says").last().eq_missing("gives_up"),
         "is_question": pl.col("says").last().eq_missing("asks"),
@@ -481,44 +480,38 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
         messages.sort("session_id", "message_id", *written, nulls_last=False)
         .unique(_MESSAGE, keep="last", maintain_order=True)
         .sort(*SESSION_KEY, "created_ms", "message_id")
-        .with_columns(asked=pl.when(pl.col("role") == "user").then("message_id"))
+        .with_columns(prompt=pl.when(pl.col("role") == "user").then("message_id"))
     )
     placed = ordered.with_columns(
-        asked=pl.coalesce("parent_id", pl.col("asked").forward_fill().over(SESSION_KEY))
+        prompt=pl.coalesce("parent_id", pl.col("prompt").forward_fill().over(SESSION_KEY))
     )
     # A part counts as it was last written.
     own = parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
         ["source", "part_id"], keep="last", maintain_order=True
     )
-    # What opencode asks itself, to compact and to go on, belongs to the prompt before it.
-    is_summary = pl.col("part_type") == "compaction"
-    is_own = pl.col("says").eq_missing("goes_on") | (is_summary & pl.col("is_auto"))
-    by_itself = own.filter(is_own).select(*_MESSAGE, is_by_itself=pl.lit(value=True)).unique()
-    prompt = pl.when(pl.col("is_by_itself").is_null()).then("message_id")
-    roots = left_joined(placed.filter(pl.col("role") == "user"), by_itself, on=_MESSAGE).select(
-        "source", "asked", prompt=prompt.forward_fill().over(SESSION_KEY)
+    said = own.filter(pl.col("part_type") == "text").group_by(_MESSAGE)
+    prompts = said.agg(prompt_says=pl.col("says").first()).rename({"message_id": "prompt"})
+    # A person may compact too, between two tasks; releases without `auto` do not say who did.
+    compacted = own.filter(pl.col("part_type") == "compaction", pl.col("is_auto").ne_missing(False))
+    compactions = compacted.select("source", prompt="message_id", is_compaction=pl.lit(True))
+    placed = left_joined(placed, prompts, compactions.unique(), on=["source", "prompt"])
+    placed = placed.with_columns(
+        is_by_itself=pl.col("is_compaction").eq_missing(True) | (pl.col("prompt_says") == "goes_on")
     )
-    assistants = left_joined(
-        placed.filter(pl.col("role") == "assistant"), roots, on=["source", "asked"]
-    ).with_columns(prompt=pl.coalesce("prompt", "asked", pl.lit("")))
-    # Turns are numbered from 1 in the order in which they were first answered.
+    assistants = placed.filter(pl.col("role") == "assistant").with_columns(
+        pl.col("prompt").fill_null("")
+    )
+    # Executions are numbered from 1 in the order in which they were first answered.
     first_place = pl.col("place").min().over(*SESSION_KEY, "prompt")
     assistants = assistants.with_columns(
         place=pl.int_range(pl.len(), dtype=pl.Int64).over(SESSION_KEY)
     ).with_columns(exec_no=first_place.rank("dense").over(SESSION_KEY).cast(pl.Int64))
-    said = own.filter(pl.col("part_type") == "text").group_by(_MESSAGE)
-    prompts = said.agg(prompt_says=pl.col("says").first()).rename({"message_id": "prompt"})
-    # A person may compact too, between two tasks; releases without `auto` do not say who did.
-    compacted = own.filter(is_summary, pl.col("is_auto").ne_missing(False))
-    compactions = compacted.select("source", asked="message_id", is_compaction=pl.lit(True))
-    assistants = left_joined(assistants, prompts, on=["source", "prompt"])
-    assistants = left_joined(assistants, compactions.unique(), on=["source", "asked"])
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
     # An answer is to every prompt before it, and names the last of them.
     is_answer = pl.col("role") == "assistant"
     answered_ms = pl.col("created_ms").filter(is_answer).max().over(SESSION_KEY)
-    parents = assistants.select(*SESSION_KEY, message_id="asked", has_answer=pl.lit(value=True))
+    parents = assistants.select(*SESSION_KEY, message_id="prompt", has_answer=pl.lit(value=True))
     users = (
         placed.with_columns(is_late=pl.col("created_ms") > answered_ms.fill_null(-1))
         .filter(pl.col("role") == "user")
@@ -606,7 +599,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
 
 
 def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    """One execution per turn, with the columns of `fold_executions`."""
+    """One execution per prompt, with the columns of `fold_executions`, but for its turn."""
     last = (
         *(*ERROR, *MODEL, "era", "retry_at_ms", "retry_attempt", "retry_error_type"),
         *("is_retry_pending", "is_rejected"),
@@ -616,7 +609,8 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         end_event_id=pl.col("message_id").last(),
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
         is_by_person=pl.col("prompt_says").first().eq_missing("ran"),
-        n_compactions=pl.col("is_compaction").sum().cast(pl.Int64),
+        is_by_itself=pl.col("is_by_itself").any(),
+        n_compactions=pl.col("is_compaction").any().cast(pl.Int64),
         last_completed_ms=pl.col("completed_ms").last(),
         started_ms=pl.col("started_ms").min(),
         last_active_ms=pl.col("last_ms").max(),
@@ -652,11 +646,14 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         pl.col("n_tools", "n_tools_completed", "n_tools_running", "n_pending_asks").fill_null(0),
         n_steps=pl.when("is_by_person").then(0).otherwise("n_steps"),
         is_last=pl.struct(SESSION_KEY).is_last_distinct(),
-        turn_no="exec_no",
+        goes_on=pl.col("is_by_itself").shift(-1).over(SESSION_KEY),
     ).with_columns(
-        # Only the last turn of a session can still end; one before it was left behind.
+        # Only the last of a session can still end; one before it was left behind, unless
+        # opencode itself asked the model to go on.
         outcome=pl.coalesce(
-            outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
+            outcome,
+            pl.when("is_last").then(pl.lit("open")),
+            pl.when("goes_on").then(pl.lit("succeeded")).otherwise(pl.lit("crashed")),
         ),
         ended_ms=pl.when(outcome.is_not_null()).then("last_completed_ms"),
         reason=pl.when(is_aborted | is_rejected).then(pl.lit("user")),
@@ -666,21 +663,23 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         | (pl.col("n_content_tools").fill_null(0) > 0),
         n_terminals=pl.lit(0, pl.Int64),
         **dict.fromkeys(_NEEDS_EVENTS, pl.lit(value=False)),
-        **dict.fromkeys(("is_end_from_step", "is_last_of_turn"), pl.lit(value=True)),
+        is_end_from_step=pl.lit(value=True),
         retry_error_message=pl.lit(None, pl.String),
     )
 
 
 def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
-    """Executions, and one more for each session of which the last prompts have no answer at all.
+    """Executions by turn, and one more for each session whose last prompts have no answer at all.
 
     The message of an answer is written before the model is asked: the process that worked on a
-    prompt without one has died, or is just starting. A prompt behind open work waits for it.
+    prompt without one has died, or is just starting. A prompt behind open work waits for it. What
+    opencode asks itself, to compact or to go on, belongs to the turn of the prompt before it.
     """
     unanswered = prompts.group_by(SESSION_KEY, maintain_order=True).agg(
         pl.col(*MODEL, "era").last(),
         started_ms=pl.col("created_ms").min(),
         last_active_ms=pl.col("created_ms").max(),
+        is_by_itself=pl.col("is_by_itself").all(),
     )
     before = executions.group_by(SESSION_KEY).agg(
         n_before=pl.col("exec_no").max(), is_busy=(pl.col("outcome") == "open").any()
@@ -688,21 +687,25 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
     empty = {
         name: pl.lit(False if dtype == pl.Boolean else 0, dtype)
         for name, dtype in executions.schema.items()
-        if (name.startswith("n_") and not name.endswith("_tokens")) or dtype == pl.Boolean
+        if (name.startswith("n_") and not name.endswith("_tokens"))
+        or (dtype == pl.Boolean and name != "is_by_itself")
     }
     added = (
         left_joined(unanswered, before, on=SESSION_KEY)
         .filter(~pl.col("is_busy").fill_null(value=False))
         .with_columns(
-            **empty | {"is_last_of_turn": pl.lit(value=True), "outcome": pl.lit("open")},
-            exec_no=pl.col("n_before").fill_null(0) + 1,
+            **empty | {"outcome": pl.lit("open")}, exec_no=pl.col("n_before").fill_null(0) + 1
         )
-        .with_columns(turn_no="exec_no")
         .drop("n_before", "is_busy")
     )
     both = pl.concat([executions, added], how="diagonal_relaxed").sort(_TURN)
     is_last = is_last_work(pl.col("exec_no"), ~pl.col("is_by_person"), SESSION_KEY)
-    return both.with_columns(is_last=is_last).drop("is_by_person")
+    turn_no = (~pl.col("is_by_itself")).cum_sum().over(SESSION_KEY).clip(1).cast(pl.Int64)
+    return (
+        both.with_columns(is_last=is_last, turn_no=turn_no)
+        .with_columns(is_last_of_turn=pl.struct(*SESSION_KEY, "turn_no").is_last_distinct())
+        .drop("is_by_person", "is_by_itself", "goes_on")
+    )
 
 
 def _sessions(
@@ -721,7 +724,7 @@ def _sessions(
         pl.col("n_steps", "cost_usd").sum(),
         pl.col(MODEL).last(),
         n_executions=pl.len().cast(pl.Int64),
-        n_turns=pl.len().cast(pl.Int64),
+        n_turns=pl.col("turn_no").max(),
         busy_ms=pl.col("last_active_ms").max(),
     )
     waiting = inputs.group_by(SESSION_KEY).agg(**_N_INPUTS)
