@@ -369,6 +369,7 @@ def test_traces_of_pruning_are_counted(tmp_path):
         ("1 operation(s) failed: a.", "HTTP 401: no", "1 operation(s) failed: a. HTTP 401: no"),
         ("Run failed.", None, "Run failed."),
         ("ValueError: x", "HTTP 401: no", "ValueError: x"),
+        ("", None, "no plan"),
     ],
 )
 def test_a_failure_without_words_has_those_of_the_worker_that_failed(
@@ -383,10 +384,13 @@ def test_a_failure_without_words_has_those_of_the_worker_that_failed(
     change = {"id": "t", "entity_type": "session", "entity_id": "a", "status": "failed",
               "previous_status": "running", "reason_code": "run.failed.exception",
               "reason_summary": summary, "created_at": NOW_S - 600}  # fmt: skip
-    row = session("a", status="failed", **why)
-    path = _store(tmp_path, sessions=[row], session_signals=signals, status_transitions=[change])
+    engine = {"id": "a", "signal_session_id": "a", "kind": "planning", "status": "failed",
+              "error": "" if summary else "no plan", "ended_at": NOW_S - 600}  # fmt: skip
+    rows = {"sessions": [session("a", status="failed", **why)], "engine_runs": [engine]}
+    path = _store(tmp_path, **rows, session_signals=signals, status_transitions=[change])
     part = read_part(path)
-    assert _one(part, "a")["reason_message"] == message
+    told = part.entities.filter(entity_type="session")
+    assert told["reason_message"].to_list() == [message]
     assert part.transitions["message"].to_list() == [message]
 
 

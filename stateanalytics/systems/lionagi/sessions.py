@@ -45,24 +45,28 @@ _VERDICT = pl.Schema(
 )
 
 
-_UNEXPLAINED = r"^(?:Run failed\.|\d+ operation\(s\) failed: [^\n]*)$"
-"""What lionagi says of a failure in a worker, whatever its error was."""
+_UNEXPLAINED = r"^(?:|Run failed\.|\d+ operation\(s\) failed: [^\n]*)$"
+"""What lionagi says of a failure in a worker or an engine, whatever its error was."""
 
 
 def with_errors(rows: pl.DataFrame, raw: Raw, summary: str, at: str, id: str) -> pl.DataFrame:
     """Rows whose ``summary`` names no error, with that of the last run that failed before."""
-    errors = raw["session_signals"].filter(pl.col("kind") == "RunFailed")
-    failed = errors.select(pl.col("session_id").alias(id), pl.col("ts", "error")).drop_nulls()
-    bare = rows.select(id, at, summary).filter(pl.col(summary).str.contains(_UNEXPLAINED))
+    failed = raw["session_signals"].filter(pl.col("kind") == "RunFailed")
+    engines = raw["engine_runs"].select("error", session_id="signal_session_id", ts="ended_at")
+    errors = pl.concat([failed.select(engines.columns), engines]).drop_nulls()
+    errors = errors.filter(pl.col("error") != "")
+    worded = rows.with_columns(pl.col(summary).fill_null(""))
+    bare = worded.filter(pl.col("status") == "failed", pl.col(summary).str.contains(_UNEXPLAINED))
     found = (
-        bare.join(failed, on=id)
+        bare.select(id, at, summary)
+        .join(errors, left_on=id, right_on="session_id")
         .filter(pl.col("ts") <= pl.col(at))
         .sort("ts")
         .group_by(id, at, summary)
         .agg(pl.col("error").last())
     )
-    joined = left_joined(rows, found, on=[id, at, summary])
-    named = pl.concat_str(summary, pl.lit(" "), "error")
+    joined = left_joined(worded, found, on=[id, at, summary])
+    named = pl.concat_str(summary, "error", separator=" ").str.strip_chars()
     return joined.with_columns(pl.coalesce(named, summary).alias(summary)).drop("error")
 
 
