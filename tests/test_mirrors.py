@@ -37,6 +37,7 @@ def told(*rows: tuple[str, str, int | None]) -> list[bool]:
         pytest.param([("turn", "s", None)], [True], id="without a start"),
         pytest.param([("turn", "s", 0), ("execution", "s", 9)], [True, True], id="types apart"),
         pytest.param([("play", "s", 0), ("invocation", "s", 0)], [False, False], id="own work"),
+        pytest.param([("play", "1", 0), ("engine_run", "1", 0)], [False, True], id="the same id"),
     ],
 )
 def test_what_another_row_tells_is_a_mirror(rows, expected):

@@ -309,7 +309,7 @@ def _is_within(window: Window, as_of: datetime) -> pl.Expr:
     return is_open_in_window | has_ended_in_window | is_future | _stored_moment().is_null()
 
 
-NEEDED = ("source", "system", "entity_type", "session_id", "started_at")
+NEEDED = ("source", "system", "entity_type", "entity_id", "session_id", "started_at")
 
 
 def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Series:
@@ -327,7 +327,8 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     -------
     polars.Series of Boolean, shape (n_entities,)
         Never null. A turn without a start, or that shares the start of the last one,
-        counts as the last: rather one row too few than one work twice.
+        counts as the last: rather one row too few than one work twice. A row of another
+        type with the id of its session repeats it, as the run of an engine of lionagi.
 
     Raises
     ------
@@ -341,6 +342,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     ...     {
     ...         "source": "log", "system": repeats, "session_id": "s",
     ...         "entity_type": ["session", "turn", "turn", "execution"],
+    ...         "entity_id": ["s", "t1", "t2", "e"],
     ...         "started_at": [1, 1, 2, 2],
     ...     }
     ... )
@@ -350,7 +352,8 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     check_columns(entities, NEEDED, "is_mirror")
     in_session = ("source", "system", "session_id", "entity_type")
     last = pl.col("started_at").max().over(in_session)
-    is_part = is_repeated = pl.lit(value=False)
+    is_repeated = pl.lit(value=False)
+    is_part = (pl.col("entity_type") != "session") & (pl.col("entity_id") == pl.col("session_id"))
     for known in all_systems():
         own, entity_type = pl.col("system") == known.name, pl.col("entity_type")
         is_part |= own & entity_type.is_in(known.runs.part_types)
