@@ -81,6 +81,7 @@ def read(
     raw = {**raw, **unique_tables}
     sound_tables, usage_findings = _with_sound_usage(raw, label)
     raw = {**raw, **sound_tables}
+    raw |= sessions.with_errors(raw)
     runs, file_findings = directories.read_runs(store.path, label)
     runs = directories.link_runs(runs, raw)
     shows = directories.find_shows(raw, store.path)

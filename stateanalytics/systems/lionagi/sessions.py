@@ -49,25 +49,34 @@ _UNEXPLAINED = r"^(?:|Run failed\.|\d+ operation\(s\) failed: [^\n]*)$"
 """What lionagi says of a failure in a worker or an engine, whatever its error was."""
 
 
-def with_errors(rows: pl.DataFrame, raw: Raw, summary: str, at: str, id: str) -> pl.DataFrame:
-    """Rows whose ``summary`` names no error, with that of the last run that failed before."""
+_SUMMARIES = {
+    "sessions": ("status_reason_summary", "ended_at", "id"),
+    "status_transitions": ("reason_summary", "created_at", "entity_id"),
+}
+
+
+def with_errors(raw: Raw) -> dict[str, pl.DataFrame]:
+    """Tables in which a summary that names no error has that of the last run that failed."""
     failed = raw["session_signals"].filter(pl.col("kind") == "RunFailed")
     engines = raw["engine_runs"].select("error", session_id="signal_session_id", ts="ended_at")
-    errors = pl.concat([failed.select(engines.columns), engines]).drop_nulls()
-    errors = errors.filter(pl.col("error") != "")
-    worded = rows.with_columns(pl.col(summary).fill_null(""))
-    bare = worded.filter(pl.col("status") == "failed", pl.col(summary).str.contains(_UNEXPLAINED))
-    found = (
-        bare.select(id, at, summary)
-        .join(errors, left_on=id, right_on="session_id")
-        .filter(pl.col("ts") <= pl.col(at))
-        .sort("ts")
-        .group_by(id, at, summary)
-        .agg(pl.col("error").last())
-    )
-    joined = left_joined(worded, found, on=[id, at, summary])
-    named = pl.concat_str(summary, "error", separator=" ").str.strip_chars()
-    return joined.with_columns(pl.coalesce(named, summary).alias(summary)).drop("error")
+    errors = pl.concat([failed.select(engines.columns), engines]).filter(pl.col("error") != "")
+    tables = {}
+    for table, key in _SUMMARIES.items():
+        summary, at, identity = key
+        rows = raw[table].with_columns(pl.col(summary).fill_null(""))
+        is_bare = pl.col(summary).str.contains(_UNEXPLAINED)
+        bare = rows.filter(pl.col("status") == "failed", is_bare).select(key)
+        before = bare.join(errors, left_on=identity, right_on="session_id").filter(
+            pl.col("ts") <= pl.col(at)
+        )
+        last = before.sort("ts").group_by(key).agg(pl.col("error").last())
+        named = pl.concat_str(summary, "error", separator=" ").str.strip_chars()
+        tables[table] = (
+            left_joined(rows, last, on=list(key))
+            .with_columns(pl.coalesce(named, summary).alias(summary))
+            .drop("error")
+        )
+    return tables
 
 
 def sessions(raw: Raw) -> pl.DataFrame:
@@ -85,7 +94,6 @@ def sessions(raw: Raw) -> pl.DataFrame:
     """
     limited = _with_deadlines(_with_timeouts(_with_contracts(raw["sessions"])), raw)
     rows = _with_caches(_with_messages(limited, raw), raw)
-    rows = with_errors(rows, raw, "status_reason_summary", "ended_at", "id")
     # An imported session has the name of its run directory.
     imported = pl.when(pl.col("source_kind") == "imported_fs").then("id")
     return rows.select(

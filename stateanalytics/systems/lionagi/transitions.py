@@ -19,7 +19,6 @@ from stateanalytics.core.vocabulary import ADR_WORDS, STATUS_WORDS, TABLES, word
 from stateanalytics.core.windows import instant
 from stateanalytics.systems import situations
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw
-from stateanalytics.systems.lionagi.sessions import with_errors
 from stateanalytics.systems.situations import first_that_holds
 
 
@@ -206,10 +205,7 @@ def transitions(raw: Raw) -> pl.DataFrame:
         Sorted by ``at``, then ``seq`` (the row's number in the table: ids are random, and
         several changes may have the same time).
     """
-    explained = with_errors(
-        raw["status_transitions"], raw, "reason_summary", "created_at", "entity_id"
-    )
-    rows = explained.select(
+    rows = raw["status_transitions"].select(
         pl.col("entity_id", "previous_status", "status", "actor", "metadata"),
         entity_type=pl.col("entity_type").replace(_ALIASES),
         at="created_at",

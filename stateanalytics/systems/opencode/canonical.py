@@ -414,6 +414,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         n_children=pl.len().cast(pl.Int64)
     )
     if_child = pl.when(pl.col("parent_id").is_not_null())
+    row_cost = pl.col("row_cost_usd")
     return left_joined(joined, children, on=SESSION_KEY).with_columns(
         entity_type=pl.lit("session"),
         entity_id="session_id",
@@ -433,10 +434,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         last_message_at="active_at",
         is_end_approximate=pl.col("is_end_inferred"),
         # A row with a zero may have counted nothing, as with tokens.
-        cost_usd=pl.coalesce(
-            pl.when(pl.col("row_cost_usd") != 0).then("row_cost_usd"),
-            *("event_cost_usd", "row_cost_usd"),
-        ),
+        cost_usd=pl.coalesce(row_cost.replace(0.0, None), "event_cost_usd", "row_cost_usd"),
     )
 
 
