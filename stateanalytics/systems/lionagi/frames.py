@@ -268,7 +268,7 @@ _OWN: Mapping[str, Mapping[str, Cell]] = {
             "text",
             # Of a run that failed, 0.36 has the error in place of an answer.
             f"CAST(coalesce({key_of('payload', 'error')}, CASE WHEN kind = 'RunFailed' "
-            f"THEN {key_of('payload', 'data')} END) AS TEXT)",
+            f"THEN nullif({key_of('payload', 'data')}, '') END) AS TEXT)",
             ("kind", "payload"),
         ),
         "elapsed": _key("payload", "elapsed", "real"),
