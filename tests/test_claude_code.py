@@ -175,8 +175,7 @@ def called(transcript: Transcript) -> None:
 def exited(transcript: Transcript) -> None:
     """What a process writes when it ends: its costs, without a timestamp."""
     times = {"startTime": 1000 * transcript.now.timestamp() - 5000, "totalDuration": 5000}
-    fields = {"totalCostUSD": 0.02, "modelUsage": {}, **times}
-    transcript.add("cost-state", uuid=None, timestamp=None, **fields)
+    transcript.add("cost-state", uuid=None, timestamp=None, totalCostUSD=1, modelUsage={}, **times)
 
 
 def result(**fields: object) -> Callable:
@@ -190,6 +189,7 @@ STOPPED, SHUTDOWN = (
     for fields in ({}, {"interruptedByShutdown": True})
 )
 HOOK_STOP = add("attachment", attachment={"type": "hook_stopped_continuation"})
+HOOKED, BLOCKED = (add("system", promptSubmitEnding={"promptKept": kept}) for kept in (True, False))
 MODEL_END = add("ended-by-model", uuid=None)
 TURN_END = add("system", subtype="turn_duration")
 OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
@@ -209,6 +209,8 @@ LAST_TURNS = {
     "a tool that ends the turn": (OVER, CALL, result(toolEndsTurn=True)),
     "a tool of a server that ends it": (OVER, CALL, result(mcpMeta=OVER_BY_TOOL)),
     "an answer after a hook, and another hook": (OVER, CALL, RESULT, HOOK_STOP, GOOD, HOOK_STOP),
+    "a hook that stops the prompt": (RULE, HOOKED),
+    "a hook that blocks the next prompt": (RULE, GOOD, BLOCKED),
     "a hook that stops": (RULE, CALL, RESULT, HOOK_STOP),
     "a denial that ends it": (RULE, CALL, result(toolDenialEndsTurn=True, is_error=True)),
     "an end without an answer": ("delivery.unknown_finish", CALL, RESULT, TURN_END),
@@ -837,16 +839,15 @@ def test_the_client_says_whether_a_call_failed_was_refused_or_stopped(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("words", "steps", "outcome"),
-    [(REFUSED, [STOPPED], "cancelled"), ("Exit code 137", [], "aborted")],
+    ("words", "step", "outcome"),
+    [(REFUSED, STOPPED, "cancelled"), ("Exit code 137", EXIT, "aborted")],
 )
-def test_a_call_that_a_signal_stops_has_not_failed(tmp_path, words, steps, outcome):
+def test_a_call_that_a_signal_stops_has_not_failed(tmp_path, words, step, outcome):
     transcript = begun_transcript()
     CALL(transcript)
     EXIT(transcript)
     transcript.result("t", words, is_error=True, toolDenialKind="user-rejected")
-    for step in steps:
-        step(transcript)
+    step(transcript)
     facts = facts_of(tmp_path, transcript)
     assert sa.failures.calls(facts)["outcome"].to_list() == ["interrupted"]
     assert state_of(facts)["outcome"] == outcome

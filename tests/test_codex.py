@@ -259,6 +259,7 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
         ("unable to locate image at `/a.png`: No such file", "invocation.failed.tool_error"),
         ("Exit code: -1\nWall time: 2 seconds\nOutput:\naborted by user", INTERRUPTED),
         ("aborted before dispatch", INTERRUPTED),
+        ("Wall time: 2.3 seconds\naborted by user", INTERRUPTED),
         ("The docs say: aborted before dispatch", None),
         ("exec command rejected by user", DECLINED),
         ("patch rejected by user", DECLINED),

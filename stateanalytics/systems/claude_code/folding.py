@@ -153,7 +153,8 @@ def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
     is_injected = what.is_in(["caveat", "command", "output", "hidden"]) | (
         what.is_in(["stop", "shutdown"]) & (before == "command")
     )
-    means = {"prompt": begins, "injected": is_injected, "interrupt": what == "stop"}
+    is_prompt = begins | (what == "blocked")
+    means = {"prompt": is_prompt, "injected": is_injected, "interrupt": what == "stop"}
     return rows.with_columns(what=pl.coalesce(situations.first_that_holds(means), what))
 
 
@@ -400,7 +401,6 @@ def sessions_of(
     """
     is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
     at = pl.col("at").filter(is_own & pl.col("what").is_in(list(SIGNS)))
-    is_answer = pl.col("what") == "assistant"
     # What two forks of a deleted session have in common is older than both.
     origin = pl.col("copied_from").filter(pl.col("at") >= pl.col("copied_since"))
     sessions = rows.group_by(THREAD, maintain_order=True).agg(
@@ -415,7 +415,7 @@ def sessions_of(
         n_copied=pl.col("is_copied").sum(),
         n_repeated=pl.col("is_repeated").sum(),
         n_compactions=(pl.col("what") == "compaction").sum(),
-        naive_output_tokens=pl.col("n_output_tokens").filter(is_answer).sum(),
+        naive_output_tokens=pl.col("n_output_tokens").filter(pl.col("what") == "assistant").sum(),
     )
     counts = [name for name in SESSIONS.dtypes if name in TURNS.dtypes and name.startswith("n_")]
     sums = [name for name in counts if name not in USAGE]

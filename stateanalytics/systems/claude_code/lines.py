@@ -48,6 +48,7 @@ FIELDS: Fields = {
     "is_stopped": (("toolUseResult.interrupted",), "BOOLEAN"),
     "limit_ms": (("toolUseResult.timedOutAfterMs",), "DOUBLE"),
     "background_id": (("toolUseResult.backgroundTaskId",), "VARCHAR"),
+    "is_kept": (("promptSubmitEnding.promptKept",), "BOOLEAN"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
     "is_meta": (("isMeta",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
@@ -179,7 +180,8 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             # A tool that fails does not end the turn.
             ends_turn=first_that_holds(
                 {
-                    "denial": pl.col("denial_ends_turn"),
+                    # A hook may end a turn before the model is asked, and remove the prompt.
+                    "denial": pl.col("denial_ends_turn") | pl.col("is_kept").is_not_null(),
                     "tool": pl.col("tool_ends_turn") & ~is_failed,
                 }
             ),
@@ -254,6 +256,7 @@ def _what() -> pl.Expr:
         },
         "progress": kind == "progress",
         "model_end": kind == "ended-by-model",
+        "blocked": (kind == "system") & ~pl.col("is_kept"),
     }
     return pl.coalesce(first_that_holds(rules), pl.lit("other"))
 

@@ -78,7 +78,6 @@ def findings_of(
     # Older versions recorded no costs at all.
     versions = sessions.filter(pl.col("cost_usd").is_not_null())["program_version"]
     with_costs = sessions.filter(pl.col("program_version").is_in(versions.implode()))
-    empty = transcripts.empty_files(transcripts_of(root), root, lines)
     kind, at = pl.col("type"), pl.col("at")
     newer = newer_than(lines["program_version"], NEWEST_VERSION)
     calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
@@ -119,7 +118,7 @@ def findings_of(
         "cost.side_requests": messages.filter("is_side_request").with_columns(
             n_tokens=pl.sum_horizontal(frames.USAGE)
         ),
-        "file.empty": empty,
+        "file.empty": transcripts.empty_files(transcripts_of(root), root, lines),
         "record.own_parent": lines.filter(pl.col("uuid") == pl.col("parent_uuid")),
         "time.out_of_order": lines.filter(at < at.cum_max().over("file", order_by="line_no")),
         "session.in_two_files": sessions.filter(pl.col("n_files") > 1),

@@ -30,7 +30,7 @@ FIELDS: Fields = {
     "is_success": (("payload.success",), "BOOLEAN"),
     "is_wrong": (("payload.result.Ok.isError", "payload.result.Ok.is_error"), "BOOLEAN"),
     "refused": (("payload.result.Err", "payload.item.error.message"), "VARCHAR"),
-    "told": (("payload.result.Ok.content", "payload.item.result.content"), "VARCHAR"),
+    "reply": (("payload.result.Ok.content", "payload.item.result.content"), "VARCHAR"),
     "run_secs": (("payload.duration.secs", "payload.item.duration.secs"), "DOUBLE"),
     "run_nanos": (("payload.duration.nanos", "payload.item.duration.nanos"), "DOUBLE"),
     "run_ms": (("payload.duration_ms", "payload.item.duration_ms"), "DOUBLE"),
@@ -60,7 +60,7 @@ _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|(?:String\.raw)?['`]((?:[^'`\\]|\\.)*)['`])"""
 _COMMAND_IN_SCRIPT = rf'\bcmd"?\s*[:=]\s*{_QUOTED}'
 _RUNS_ON = r"(?m)^Process running with session ID"
-_ABORTED = r"(?i)^aborted (?:by user|before dispatch)"
+_ABORTED = r"(?i)^(?:Wall time: [\d.]+ seconds\n)?aborted (?:by user|before dispatch)"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
 _ABORTED_EXIT = -1
 # A call that never ran has neither an event nor an exit code: only these words.
@@ -212,8 +212,8 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     """Add how calls ended; null where the record is no result."""
     # Above the output of a command stands how it went, which other columns have.
     output, exited = pl.col("_output"), pl.format("exited with code {}", "exit_code")
-    told = pl.col("told").str.extract(r'"text"\s*:\s*"((?:[^"\\]|\\.)*)"')
-    message = pl.coalesce("error_message", "refused", _unescaped(told), output.replace("", None),
+    reply = pl.col("reply").str.extract(r'"text"\s*:\s*"((?:[^"\\]|\\.)*)"')
+    message = pl.coalesce("error_message", "refused", _unescaped(reply), output.replace("", None),
                           pl.when(output == "").then(exited), "result")  # fmt: skip
     # Step by step: in one expression each use would search all texts again.
     typed = rows.with_columns(
