@@ -390,10 +390,12 @@ def test_a_task_that_was_queued_names_its_subagent(tmp_path: Path) -> None:
     transcript.answer(call("t1", "Agent"), stop="tool_use", usage=USAGE)
     task = json.dumps({"task_id": "a1", "tool_use_id": "t1", "description": "Look"})
     transcript.add("queue-operation", operation="enqueue", content=task)
+    GOOD(transcript)
     child.user("Look")
     facts = facts_of(tmp_path, transcript, child)
     [found] = facts.detail(frames.SESSIONS).drop_nulls("agent_id").to_dicts()
     assert (found["parent_tool_id"], found["parent_thread_id"]) == ("t1", transcript.session_id)
+    assert facts.detail(frames.TURNS)["n_idle_answers"].max() == 0
 
 
 def test_outputs_and_memories_are_no_transcripts(tmp_path: Path) -> None:

@@ -291,6 +291,8 @@ def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output,
 
 
 LATE = {"message": "Caused by:\n    timed out awaiting tools/call after 3s"}
+RUNS_ON = "Process running with session ID 7\nOutput:\n"
+STOPPED = ("interrupted", "interrupted", None)
 LOCKED = {"content": [{"type": "text", "text": 'It is "locked"'}], "isError": True}
 
 
@@ -299,11 +301,7 @@ LOCKED = {"content": [{"type": "text", "text": 'It is "locked"'}], "isError": Tr
     [
         ({"type": "McpToolCall", "error": LATE}, "", ("timed_out", "timeout", LATE["message"])),
         ({"type": "McpToolCall", "result": LOCKED}, "", ("failed", "tool_error", 'It is "locked"')),
-        (
-            {"type": "CommandExecution", "exit_code": -1},
-            "Process running with session ID 7\nOutput:\n",
-            ("interrupted", "interrupted", None),
-        ),
+        ({"type": "CommandExecution", "exit_code": -1}, RUNS_ON, STOPPED),
     ],
 )
 def test_the_event_of_a_call_says_how_it_ended(tmp_path: Path, item, answer, expected) -> None:

@@ -528,6 +528,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     is_last_answer = is_answer & (name == name.filter(is_answer).last())
     error = pl.col("error_type", "error_status", "error_message", "error_kind")
     is_idle = (what == "assistant") & pl.col("stop_reason").is_in(list(_GOOD_STOPS))
+    # A task of its own that ends wakes it for one answer.
+    is_note = (pl.col("subtype") == "enqueue") & pl.col("result_agent_id").is_not_null()
     waited_s = (pl.col("retry_at") - at).dt.total_microseconds() / 1e6
     known = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
@@ -548,7 +550,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             retry_s=waited_s.filter(what == "retry").sum(),
             # One that no answer follows came between two tasks.
             n_compactions=((what == "compaction") & is_answer.reverse().cum_max().reverse()).sum(),
-            n_idle_answers=name.filter(is_idle).n_unique(),
+            n_idle_answers=(name.filter(is_idle).n_unique().cast(pl.Int64) - is_note.sum()).clip(0),
             # No answer follows a tool that ends the turn.
             n_final_chars=pl.when(~pl.col("ends_turn").eq_missing("tool").any()).then(
                 pl.col("n_text_chars").filter(is_last_answer).sum()
