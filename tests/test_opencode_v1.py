@@ -357,6 +357,12 @@ def test_what_opencode_asks_itself_is_part_of_the_turn(tmp_path, messages, n_ste
     assert shown(died, "session") == [("running", "process_dead", "unknown")]
 
 
+def test_a_prompt_without_text_begins_a_turn(tmp_path):
+    asked = v1_message(5, "user", parts=[{"type": "file", "url": "file:///a.png"}])
+    facts = v1_export(tmp_path, PROMPT, ANSWER, asked)
+    assert facts.entities.filter(entity_type="session")["n_turns"].to_list() == [2]
+
+
 @pytest.mark.parametrize(("silent_s", "health"), [(60, "running"), (9 * 3600, "process_dead")])
 def test_a_command_of_a_person_without_an_end_is_open(tmp_path, silent_s, health):
     asked, _ = ran_by_person(5)

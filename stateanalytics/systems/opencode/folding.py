@@ -496,7 +496,8 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     compactions = compacted.select("source", prompt="message_id", is_compaction=pl.lit(True))
     placed = left_joined(placed, prompts, compactions.unique(), on=["source", "prompt"])
     placed = placed.with_columns(
-        is_by_itself=pl.col("is_compaction").eq_missing(True) | (pl.col("prompt_says") == "goes_on")
+        is_by_itself=pl.col("is_compaction").eq_missing(True)
+        | pl.col("prompt_says").eq_missing("goes_on")
     )
     assistants = placed.filter(pl.col("role") == "assistant").with_columns(
         pl.col("prompt").fill_null("")
@@ -641,19 +642,20 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         "succeeded": ended & (pl.col("last_finish").is_not_null() | pl.col("is_by_person")),
         "unknown": ended,
     }
-    outcome = first_that_holds(outcomes).replace({"rejected": "interrupted"})
+    # One that stopped to call tools has an end where opencode itself asked the model to go on.
+    goes_on = pl.col("is_by_itself").shift(-1).over(SESSION_KEY)
+    outcome = pl.coalesce(
+        first_that_holds(outcomes).replace({"rejected": "interrupted"}),
+        pl.when(goes_on).then(pl.lit("succeeded")),
+    )
     return joined.with_columns(
         pl.col("n_tools", "n_tools_completed", "n_tools_running", "n_pending_asks").fill_null(0),
         n_steps=pl.when("is_by_person").then(0).otherwise("n_steps"),
         is_last=pl.struct(SESSION_KEY).is_last_distinct(),
-        goes_on=pl.col("is_by_itself").shift(-1).over(SESSION_KEY),
     ).with_columns(
-        # Only the last of a session can still end; one before it was left behind, unless
-        # opencode itself asked the model to go on.
+        # Only the last of a session can still end; one before it was left behind.
         outcome=pl.coalesce(
-            outcome,
-            pl.when("is_last").then(pl.lit("open")),
-            pl.when("goes_on").then(pl.lit("succeeded")).otherwise(pl.lit("crashed")),
+            outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
         ),
         ended_ms=pl.when(outcome.is_not_null()).then("last_completed_ms"),
         reason=pl.when(is_aborted | is_rejected).then(pl.lit("user")),
@@ -704,7 +706,7 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
     return (
         both.with_columns(is_last=is_last, turn_no=turn_no)
         .with_columns(is_last_of_turn=pl.struct(*SESSION_KEY, "turn_no").is_last_distinct())
-        .drop("is_by_person", "is_by_itself", "goes_on")
+        .drop("is_by_person", "is_by_itself")
     )
 
 
