@@ -20,7 +20,7 @@ from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import Rows
 from stateanalytics.systems import all_systems
-from stateanalytics.systems.base import OTHER, Constant
+from stateanalytics.systems.base import OTHER, Constant, System
 from stateanalytics.thresholds.settings import constants
 
 LANES = ("state", "attempt", "parent", "child", "call", "event", "message", "tool", "silence")
@@ -141,11 +141,14 @@ def timeline_of(
     -------
     polars.DataFrame
         `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded; equal
-        calls in a row with one outcome are one row, with their number.
+        calls in a row with one outcome are one row, with their number. What only a log needs
+        (``log_kinds`` of its system) is left out; ``facts.events`` has it.
     """
     is_it = _is(entity)
     changes = facts.transitions.filter(is_it)
     events = facts.events.filter(is_it)
+    own = _system_of(entity)
+    is_log = pl.col("kind").str.contains(own.words.log_kinds) if own else pl.lit(value=False)
     own_calls = collected(_calls_of(calls(facts), entity, facts.as_of))
     folded = _calls(own_calls.lazy())
     is_call = pl.col("entity_id").is_in(own_calls["entity_id"].implode())
@@ -153,9 +156,10 @@ def timeline_of(
         _states(changes, entity),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy, states),
-        _events(
-            _with_texts(whole or facts, entity, _without_calls(events.lazy(), folded), n_texts)
-        ).pipe(collected),
+        _with_texts(whole or facts, entity, _without_calls(events.lazy(), folded), n_texts)
+        .filter(~is_log)
+        .pipe(_events)
+        .pipe(collected),
         folded,
         # Its calls are shown already, with what they were about.
         _relatives(facts.entities.filter(~is_call), entity, states),
@@ -182,7 +186,7 @@ def note_on_texts(
     """
     if entity["entity_type"] != RUN or timeline.filter(lane="message")["detail"].count():
         return ""
-    own = next((known for known in all_systems() if known.name == entity["system"]), None)
+    own = _system_of(entity)
     if own is None or own.runs.texts is None:
         others = "the transcripts of its agents may have them"
         more = "" if bodies else "; --bodies shows what its events hold"
@@ -222,6 +226,10 @@ def last_steps(
     shown = _events(_with_texts(facts, entity, said, n))
     steps = pl.concat([shown, folded.lazy()], how="diagonal_relaxed")
     return TIMELINE.conform(steps.sort("at", "what").tail(n).pipe(collected))
+
+
+def _system_of(entity: dict[str, Any]) -> System | None:
+    return next((known for known in all_systems() if known.name == entity["system"]), None)
 
 
 def _is(entity: dict[str, Any]) -> pl.Expr:
@@ -393,8 +401,8 @@ def _with_texts(
     """Events with the texts of the last messages as their detail, where a system has them."""
     if n_texts == 0:
         return events
-    own = [known.runs.texts for known in all_systems() if known.name == entity["system"]]
-    said = [read(facts, entity) for read in own if read is not None]
+    own = _system_of(entity)
+    said = [own.runs.texts(facts, entity)] if own and own.runs.texts else []
     shown = events.with_columns(text=pl.lit(None, pl.String))
     if said:
         # Where no event says who spoke, the text of the same moment does.

@@ -122,6 +122,21 @@ def test_a_short_id_is_the_session_and_not_its_subagents():
     assert find_entity(rows.entities, "fffffff2")["entity_id"] == "fffffff2-a/b"
 
 
+@pytest.mark.parametrize(
+    ("client", "of_log"),
+    [("claude", ["attachment", "queue-operation", "api-request"]), ("codex", ["tokens", "usage"])],
+)
+def test_what_only_a_log_needs_is_no_row(client, of_log):
+    snap = sa.read(ROOT / "tests" / "recorded" / client, progress=False)
+    logged = snap.events.filter(pl.col("kind").is_in(of_log))
+    assert logged["kind"].n_unique() == len(of_log)
+    entity_id = logged["entity_id"][0]
+    shown = sa.session(snap, entity_id).timeline.filter(lane="message")["what"]
+    assert not set(of_log) & set(shown)
+    said = snap.events.filter(pl.col("role") == "assistant", entity_id=entity_id)
+    assert shown.str.starts_with("message · assistant").sum() == said.height > 0
+
+
 def test_texts_of_the_newest_codex_are_those_of_its_items():
     recorded = sa.read(ROOT / "tests" / "recorded" / "codex")
     page = session_page(recorded, "session:01a20c9f-1879-78c0-af2a-683e0eb0db42", n_texts=6)

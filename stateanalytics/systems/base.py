@@ -427,12 +427,16 @@ class Words:
     working_states : mapping of str to str
         Statuses of transitions, and kinds of events, during which open work does not run:
         each with queued, waiting (for a person), blocked, retrying or stalled.
+    log_kinds : str
+        A pattern for kinds of events that a timeline leaves out, because they are a log's own or
+        say what its other rows say; by default none.
     """
 
     vocabulary: tuple[StatusWord, ...] = ()
     reason_codes: Callable[[], Iterable[ReasonCode]] = nothing
     are_codes_closed: bool = False
     working_states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    log_kinds: str = "^$"
 
 
 @dataclass(frozen=True, kw_only=True)

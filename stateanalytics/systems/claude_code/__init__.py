@@ -52,6 +52,7 @@ SYSTEM = base.System(
     words=base.Words(
         reason_codes=lambda: base.codes_from_csv(__name__),
         working_states=MappingProxyType({"retry": "retrying"}),
+        log_kinds=r"^(?:attachment|queue-operation|api-request.*|system)$",
     ),
     runs=base.Runs(
         meaning="A run is a session or a subagent, in the state of its last turn: the end of a "

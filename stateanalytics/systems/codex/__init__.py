@@ -38,7 +38,10 @@ SYSTEM = base.System(
         ignored=("memories", "skills", "shell_snapshots", "vendor_imports", "log", "cache", "tmp"),
     ),
     frames=_later("frames:frames"),
-    words=base.Words(reason_codes=lambda: base.codes_from_csv(__name__)),
+    words=base.Words(
+        reason_codes=lambda: base.codes_from_csv(__name__),
+        log_kinds=r"^(?:meta|context|world_state|thread_settings_\w+|usage|tokens|\w+_text)$",
+    ),
     runs=base.Runs(
         meaning="A run is a session (a thread) or a subagent, in the state of its last turn: the "
         "end of a thread is not recorded, so a thread whose last turn ended well waits for a "
