@@ -122,6 +122,13 @@ def test_a_short_id_is_the_session_and_not_its_subagents():
     assert find_entity(rows.entities, "fffffff2")["entity_id"] == "fffffff2-a/b"
 
 
+def test_a_retry_says_its_error_in_words():
+    events = sa.read(ROOT / "tests" / "recorded" / "claude", progress=False).events
+    said = events.filter(kind="retry")["detail"]
+    assert {"529 Overloaded", "Connection dropped (ECONNRESET)"} <= {*said}
+    assert not said.str.starts_with("{").any()
+
+
 @pytest.mark.parametrize(
     ("client", "of_log"),
     [("claude", ["attachment", "queue-operation", "api-request"]), ("codex", ["tokens", "usage"])],

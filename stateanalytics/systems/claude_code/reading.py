@@ -168,6 +168,8 @@ _EXIT_CODE = r"(?i)^(?:Error: )?exit code:? ([1-9]\d{0,8})"
 _ASKS_NOBODY = ("bypassPermissions", "dontAsk")
 _BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
 _INPUT_TOKENS = frames.USAGE[:3]
+_FORMATTED = r'"formatted"\s*:\s*"([^"\\]+)"'
+"""The error of a retry in words, in the object that is its message since the summer of 2026."""
 _ROLES = {"prompt": "user", "interrupt": "user", "tool_result": "tool", "assistant": "assistant"}
 
 
@@ -350,7 +352,7 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
             kind=kind,
             is_activity=what.is_in(list(folding.SIGNS)),
             role=what.replace_strict(_ROLES, default=None, return_dtype=pl.String),
-            detail="error_message",
+            detail=pl.coalesce(pl.col("error_message").str.extract(_FORMATTED), "error_message"),
         )
     )
 
