@@ -357,10 +357,27 @@ def test_what_opencode_asks_itself_is_part_of_the_turn(tmp_path, messages, n_ste
     assert shown(died, "session") == [("running", "process_dead", "unknown")]
 
 
-def test_a_prompt_without_text_begins_a_turn(tmp_path):
-    asked = v1_message(5, "user", parts=[{"type": "file", "url": "file:///a.png"}])
-    facts = v1_export(tmp_path, PROMPT, ANSWER, asked)
-    assert facts.entities.filter(entity_type="session")["n_turns"].to_list() == [2]
+AUTO = v1_message(4, "user", parts=[{"type": "compaction", "auto": True}])
+COMPACTED = (
+    *(AUTO, v1_message(5, parentID="msg_4", agent="compaction", parts=[TEXT])),
+    *(of_itself(6, GOES_ON), v1_message(7, parentID="msg_6", parts=[TEXT])),
+)
+ASKED = v1_message(8, "user", parts=[{"type": "file"}])
+
+
+@pytest.mark.parametrize(
+    ("messages", "turns"),
+    [
+        ((PROMPT, ANSWER, v1_message(3, "user"), *COMPACTED), [1, 2, 2]),
+        ((*COMPACTED, v1_message(8, "user"), v1_message(9, parentID="msg_8")), [1, 1, 2]),
+        ((PROMPT, ANSWER, *COMPACTED, ASKED), [1, 1, 1, 2]),
+    ],
+    ids=["before an answer", "at the beginning", "before a prompt without words"],
+)
+def test_a_compaction_is_of_the_last_prompt_answered_or_not(tmp_path, messages, turns):
+    facts = v1_export(tmp_path, *messages)
+    assert facts.details["opencode_executions"]["turn_no"].to_list() == turns
+    assert facts.entities.filter(entity_type="session")["n_turns"].to_list() == [turns[-1]]
 
 
 @pytest.mark.parametrize(("silent_s", "health"), [(60, "running"), (9 * 3600, "process_dead")])

@@ -495,9 +495,13 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     compacted = own.filter(pl.col("part_type") == "compaction", pl.col("is_auto").ne_missing(False))
     compactions = compacted.select("source", prompt="message_id", is_compaction=pl.lit(True))
     placed = left_joined(placed, prompts, compactions.unique(), on=["source", "prompt"])
-    placed = placed.with_columns(
-        is_by_itself=pl.col("is_compaction").eq_missing(True)
-        | pl.col("prompt_says").eq_missing("goes_on")
+    is_by_itself = pl.any_horizontal(
+        pl.col("is_compaction").eq_missing(True), pl.col("prompt_says").eq_missing("goes_on")
+    )
+    # A full context may be compacted before a prompt is answered: both are its turn.
+    asked = ((pl.col("role") == "user") & ~is_by_itself).cum_sum().over(SESSION_KEY)
+    placed = placed.with_columns(is_by_itself=is_by_itself, asked=asked).with_columns(
+        pl.col("asked").min().over(*SESSION_KEY, "prompt")
     )
     assistants = placed.filter(pl.col("role") == "assistant").with_columns(
         pl.col("prompt").fill_null("")
@@ -611,6 +615,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
         is_by_person=pl.col("prompt_says").first().eq_missing("ran"),
         is_by_itself=pl.col("is_by_itself").any(),
+        asked=pl.col("asked").first(),
         n_compactions=pl.col("is_compaction").any().cast(pl.Int64),
         last_completed_ms=pl.col("completed_ms").last(),
         started_ms=pl.col("started_ms").min(),
@@ -682,6 +687,7 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
         started_ms=pl.col("created_ms").min(),
         last_active_ms=pl.col("created_ms").max(),
         is_by_itself=pl.col("is_by_itself").all(),
+        asked=pl.col("asked").last(),
     )
     before = executions.group_by(SESSION_KEY).agg(
         n_before=pl.col("exec_no").max(), is_busy=(pl.col("outcome") == "open").any()
@@ -702,11 +708,12 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
     )
     both = pl.concat([executions, added], how="diagonal_relaxed").sort(_TURN)
     is_last = is_last_work(pl.col("exec_no"), ~pl.col("is_by_person"), SESSION_KEY)
-    turn_no = (~pl.col("is_by_itself")).cum_sum().over(SESSION_KEY).clip(1).cast(pl.Int64)
+    is_asked = (pl.col("asked") > pl.col("asked").shift(1).over(SESSION_KEY)).fill_null(value=True)
+    turn_no = (~pl.col("is_by_itself") | is_asked).cum_sum().over(SESSION_KEY).cast(pl.Int64)
     return (
         both.with_columns(is_last=is_last, turn_no=turn_no)
         .with_columns(is_last_of_turn=pl.struct(*SESSION_KEY, "turn_no").is_last_distinct())
-        .drop("is_by_person", "is_by_itself")
+        .drop("is_by_person", "is_by_itself", "asked")
     )
 
 
