@@ -855,6 +855,15 @@ def test_a_call_that_a_signal_stops_has_not_failed(tmp_path, words, step, outcom
     assert state_of(facts)["outcome"] == outcome
 
 
+def test_a_call_of_the_next_process_was_not_stopped_by_the_end_of_the_one_before(tmp_path):
+    """What it goes on with may be no prompt, and so no turn of its own."""
+    transcript = begun_transcript()
+    for step in (EXIT, CALL, result(is_error=True), GOOD):
+        step(transcript)
+    facts = facts_of(tmp_path, transcript)
+    assert sa.failures.calls(facts)["outcome"].to_list() == ["failed"]
+
+
 @pytest.mark.parametrize(
     ("is_named", "is_late", "outcome"),
     # Without a name, a person said no when asked, before it ran.

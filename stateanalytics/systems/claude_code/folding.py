@@ -301,12 +301,15 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         *("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated"),
         *("answer_id", "message_id", "result_agent_id", "denial", "n_output_tokens"),
     )
+    # A process that a signal ends records its costs before it stops its calls.
+    n_exits = (pl.col("type") == COST_RECORD).cum_sum().over(THREAD)
+    told = own(rows.select(*LINES.key, *columns, n_exits=n_exits))
     answer = (*THREAD, "message_id")
     stopped = rows.filter(what="interrupt").select(answer, is_halted=True).drop_nulls().unique()
     placed = (
         frames.BLOCKS.conform(blocks)
         .drop_nulls("tool_id")
-        .join(own(rows.select(*LINES.key, *columns)), on=LINES.key, maintain_order="left")
+        .join(told, on=LINES.key, maintain_order="left")
         .sort("source", "thread_id", "seq", "place")
     )
     call = (*THREAD, "tool_id")
@@ -318,11 +321,8 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         )
     )
     outcome = ("is_error", "is_background", "error_message", "denial", *RESULTS.dtypes)
-    # A process that a signal ends records its costs before it stops its calls.
-    exits = rows.filter(type=COST_RECORD).group_by(TURN).agg(exit_seq=pl.col("seq").min())
-    is_late = pl.col("seq") > pl.col("exit_seq")
-    ends = left_joined(results, exits, on=TURN).select(
-        *(*call, *outcome), is_late=is_late, ended_at="at", has_result=pl.lit(value=True)
+    ends = results.select(
+        *(*call, *outcome), last_exit="n_exits", ended_at="at", has_result=pl.lit(value=True)
     )
     joined = (
         calls.drop(outcome)
@@ -333,7 +333,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     )
     # A call that Esc stops is recorded as refused, but an interrupt then names its answer.
     is_halted = pl.col("is_halted") & pl.col("error_message").str.starts_with(_REFUSED)
-    is_cut = (is_halted | pl.col("is_late")).fill_null(value=False)
+    is_cut = (is_halted | (pl.col("last_exit") > pl.col("n_exits"))).fill_null(value=False)
     is_stopped = pl.col("denial").is_in(list(_STOPPED)) | is_cut
     by_words = situations.cause_in(pl.col("error_message"), is_denied=~is_stopped)
     cause = pl.when(is_stopped).then(pl.lit("interrupted")).otherwise(by_words)
