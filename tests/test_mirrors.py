@@ -37,11 +37,17 @@ def told(*rows: tuple[str, str, int | None]) -> list[bool]:
         pytest.param([("turn", "s", None)], [True], id="without a start"),
         pytest.param([("turn", "s", 0), ("execution", "s", 9)], [True, True], id="types apart"),
         pytest.param([("play", "s", 0), ("invocation", "s", 0)], [False, False], id="own work"),
-        pytest.param([("play", "1", 0), ("engine_run", "1", 0)], [False, True], id="the same id"),
     ],
 )
 def test_what_another_row_tells_is_a_mirror(rows, expected):
     assert told(*rows) == expected
+
+
+@pytest.mark.parametrize("kept", ["session", "play"])
+def test_a_row_with_the_id_of_a_session_repeats_it_while_it_is_there(kept):
+    types = (kept, "engine_run")
+    rows = [{"entity_id": "s", "session_id": "s", "entity_type": name} for name in types]
+    assert is_mirror(facts(rows).entities).to_list() == [False, kept == "session"]
 
 
 def test_no_rows_are_no_mirrors():

@@ -328,7 +328,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     polars.Series of Boolean, shape (n_entities,)
         Never null. A turn without a start, or that shares the start of the last one,
         counts as the last: rather one row too few than one work twice. A row of another
-        type with the id of its session repeats it, as the run of an engine of lionagi.
+        type with the id of a session repeats it, as the run of an engine of lionagi.
 
     Raises
     ------
@@ -353,7 +353,10 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     in_session = ("source", "system", "session_id", "entity_type")
     last = pl.col("started_at").max().over(in_session)
     is_repeated = pl.lit(value=False)
-    is_part = (pl.col("entity_type") != "session") & (pl.col("entity_id") == pl.col("session_id"))
+    sessions = entities.filter(entity_type="session")["entity_id"]
+    is_other = pl.col("entity_type") != "session"
+    shared_id = pl.when(is_other, pl.col("entity_id") == pl.col("session_id")).then("entity_id")
+    is_part = shared_id.is_in(sessions.implode())
     for known in all_systems():
         own, entity_type = pl.col("system") == known.name, pl.col("entity_type")
         is_part |= own & entity_type.is_in(known.runs.part_types)
