@@ -196,6 +196,7 @@ OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
 MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
 NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refused")
 BUDGET = add("attachment", attachment={"type": "budget_usd", "total": 0.01})
+AGAIN = add("user", message={"role": "user", "content": "Again"})
 CALL, RESULT, GOOD, EXIT = called, result(), answer("a", "end_turn"), exited
 WAITS, OVER, RULE = "health.awaiting_model", "completed.turn_ended", "cancelled.stopped_by_rule"
 REFUSAL = "failed.content_filtered"
@@ -223,6 +224,7 @@ LAST_TURNS = {
     "a process that ended after one": (OVER, GOOD, EXIT),
     "one that goes on": ("health.open_tool", EXIT, CALL),
     "a limit of costs": ("timed_out.max_budget", BUDGET, CALL, EXIT),
+    "a limit of an earlier process": ("aborted.shutdown", BUDGET, GOOD, AGAIN, CALL, EXIT),
     "an answer without words": ("delivery.empty_output", answer("", "end_turn")),
     "an unknown reason": ("delivery.unknown_finish", answer("a", "new word")),
     "a limit of turns": ("timed_out.max_turns", answer("a", None), MAX_TURNS),

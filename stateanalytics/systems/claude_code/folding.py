@@ -577,11 +577,13 @@ def _exits(rows: pl.DataFrame) -> pl.DataFrame:
     is_costs, seq = pl.col("type") == COST_RECORD, pl.col("seq")
     last_sign = seq.filter(pl.col("what").is_in(list(SIGNS)) & (pl.col("what") != "tool_result"))
     spent = pl.col("cost_usd").filter(is_costs).last()
+    # Each process may have a limit of its own, which stands behind its prompt.
+    is_newest = seq > seq.filter(pl.col("what") == "prompt").max().fill_null(-1)
     of_sessions = own(rows.lazy()).filter(pl.col("agent").is_null()).group_by("source", "owner_id")
     return of_sessions.agg(
         pl.col("exited_at").filter(is_costs).last(),
         has_exited=seq.filter(is_costs).max() > last_sign.max(),
-        has_spent=spent >= pl.col("budget_usd").drop_nulls().last(),
+        has_spent=spent >= pl.col("budget_usd").filter(is_newest).drop_nulls().last(),
     ).collect()
 
 
