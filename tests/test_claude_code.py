@@ -732,11 +732,16 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
     assert without == "a1"
 
 
-def test_a_background_subagent_ends_with_the_process_of_its_session(tmp_path):
+@pytest.mark.parametrize("later", [(), (AGAIN, GOOD), (AGAIN, GOOD, EXIT)])
+def test_a_background_subagent_ends_with_the_process_of_its_session(tmp_path, later):
     parent, child = a_subagent(result={"status": "async_launched"})
-    EXIT(parent)
-    row = state_of(facts_of(tmp_path, parent, child), f"{parent.session_id}/a1")
+    ended = parent.now
+    for step in (EXIT, *later):
+        step(parent)
+    facts, name = facts_of(tmp_path, parent, child), f"{parent.session_id}/a1"
+    row = state_of(facts, name)
     assert (row["outcome"], row["reason_codes"]) == ("aborted", "run.aborted.shutdown")
+    assert facts.entities.filter(entity_id=name)["ended_at"].to_list() == [ended]
 
 
 @pytest.mark.slow

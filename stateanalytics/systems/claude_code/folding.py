@@ -454,7 +454,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     )
     turns = left_joined(_record_facts(rows), of_messages, _call_counts(tools, rows), on=TURN)
     turns = left_joined(turns, _reported_ends(rows), on=THREAD)
-    turns = left_joined(turns, _exits(rows), on=["source", "owner_id"])
+    turns = _with_exits(turns, rows)
     counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     known = turns.with_columns(
         pl.col(counts).fill_null(0),
@@ -572,19 +572,41 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     return turns.filter((pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)).collect()
 
 
-def _exits(rows: pl.DataFrame) -> pl.DataFrame:
-    """The sessions whose process has ended: it records their costs, and then stops its calls."""
+def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Turns and whether their process has ended: it records its costs, and then stops its calls."""
+    session = ["source", "owner_id"]
     is_costs, seq = pl.col("type") == COST_RECORD, pl.col("seq")
     last_sign = seq.filter(pl.col("what").is_in(list(SIGNS)) & (pl.col("what") != "tool_result"))
     spent = pl.col("cost_usd").filter(is_costs).last()
     # Each process may have a limit of its own, which stands behind its prompt.
     is_newest = seq > seq.filter(pl.col("what") == "prompt").max().fill_null(-1)
-    of_sessions = own(rows.lazy()).filter(pl.col("agent").is_null()).group_by("source", "owner_id")
-    return of_sessions.agg(
+    of_sessions = own(rows.lazy()).filter(pl.col("agent").is_null())
+    last = of_sessions.group_by(session).agg(
         pl.col("exited_at").filter(is_costs).last(),
         has_exited=seq.filter(is_costs).max() > last_sign.max(),
         has_spent=spent >= pl.col("budget_usd").filter(is_newest).drop_nulls().last(),
-    ).collect()
+    )
+    # A session that is resumed has several: a subagent ended with the first one after it.
+    each = of_sessions.filter(is_costs).select(
+        *session, gone_at=pl.max_horizontal("exited_at", "by")
+    )
+    return (
+        left_joined(turns, last.collect(), on=session)
+        .sort("last_activity_at")
+        .join_asof(
+            each.drop_nulls().sort("gone_at").collect(),
+            left_on="last_activity_at",
+            right_on="gone_at",
+            by=session,
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .with_columns(gone_at=pl.when(pl.col("thread_id") != pl.col("owner_id")).then("gone_at"))
+        .with_columns(
+            exited_at=pl.coalesce("gone_at", "exited_at"),
+            has_exited=pl.col("has_exited") | pl.col("gone_at").is_not_null(),
+        )
+    )
 
 
 def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
