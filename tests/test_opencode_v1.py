@@ -372,7 +372,6 @@ ASKED = v1_message(8, "user", parts=[{"type": "file"}])
         ((*COMPACTED, v1_message(8, "user"), v1_message(9, parentID="msg_8")), [1, 1, 2]),
         ((PROMPT, ANSWER, *COMPACTED, ASKED), [1, 1, 1, 2]),
     ],
-    ids=["before an answer", "at the beginning", "before a prompt without words"],
 )
 def test_a_compaction_is_of_the_last_prompt_answered_or_not(tmp_path, messages, turns):
     facts = v1_export(tmp_path, *messages)

@@ -350,13 +350,11 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     [False, False, True, True]
     """
     check_columns(entities, NEEDED, "is_mirror")
-    in_session = ("source", "system", "session_id", "entity_type")
-    last = pl.col("started_at").max().over(in_session)
+    last = pl.col("started_at").max().over("source", "system", "session_id", "entity_type")
     is_repeated = pl.lit(value=False)
-    sessions = entities.filter(entity_type="session")["entity_id"]
-    is_other = pl.col("entity_type") != "session"
-    shared_id = pl.when(is_other, pl.col("entity_id") == pl.col("session_id")).then("entity_id")
-    is_part = shared_id.is_in(sessions.implode())
+    sessions = pl.col("entity_id").filter(entity_type="session").implode()
+    is_same = (pl.col("entity_type") != "session") & (pl.col("entity_id") == pl.col("session_id"))
+    is_part = pl.when(is_same).then("entity_id").is_in(sessions)
     for known in all_systems():
         own, entity_type = pl.col("system") == known.name, pl.col("entity_type")
         is_part |= own & entity_type.is_in(known.runs.part_types)
@@ -365,10 +363,9 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     # Most systems repeat nothing, and to look for the last of everything takes long.
     repeats = [known.name for known in all_systems() if known.runs.repeated_type]
     has_repeated = any((entities["system"] == name).any() for name in repeats)
-    is_recorded_elsewhere = is_part | is_last if has_repeated else is_part
+    is_elsewhere = is_part | is_last if has_repeated else is_part
     driven = is_driven(entities) if driven is None else driven
-    elsewhere = is_recorded_elsewhere.fill_null(False) | driven
-    return entities.select(is_mirror=elsewhere).to_series()
+    return entities.select(is_mirror=is_elsewhere.fill_null(False) | driven).to_series()
 
 
 @cache

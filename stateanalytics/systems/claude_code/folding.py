@@ -587,26 +587,15 @@ def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         has_spent=spent >= pl.col("budget_usd").filter(is_newest).drop_nulls().last(),
     )
     # A session that is resumed has several: a subagent ended with the first one after it.
-    each = of_sessions.filter(is_costs).select(
-        *session, gone_at=pl.max_horizontal("exited_at", "by")
-    )
-    return (
-        left_joined(turns, last.collect(), on=session)
-        .sort("last_activity_at")
-        .join_asof(
-            each.drop_nulls().sort("gone_at").collect(),
-            left_on="last_activity_at",
-            right_on="gone_at",
-            by=session,
-            strategy="forward",
-            check_sortedness=False,
-        )
-        .with_columns(gone_at=pl.when(pl.col("thread_id") != pl.col("owner_id")).then("gone_at"))
-        .with_columns(
-            exited_at=pl.coalesce("gone_at", "exited_at"),
-            has_exited=pl.col("has_exited") | pl.col("gone_at").is_not_null(),
-        )
-    )
+    moments = dict.fromkeys(("last_activity_at", "gone_at"), pl.max_horizontal("exited_at", "by"))
+    each = of_sessions.filter(is_costs).select(*session, **moments).drop_nulls().sort("gone_at")
+    by_time = left_joined(turns.lazy(), last, on=session).sort("last_activity_at")
+    ended = by_time.join_asof(each, on="last_activity_at", by=session, strategy="forward")
+    gone_at = pl.when(pl.col("thread_id") != pl.col("owner_id")).then("gone_at")
+    return ended.with_columns(
+        exited_at=pl.coalesce(gone_at, "exited_at"),
+        has_exited=pl.col("has_exited") | gone_at.is_not_null(),
+    ).collect()
 
 
 def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
