@@ -365,12 +365,19 @@ COMPACTED = (
 ASKED = v1_message(8, "user", parts=[{"type": "file"}])
 
 
+def answered(parts: list[dict]) -> tuple[dict, dict]:
+    return v1_message(3, "user", parts=parts), v1_message(4, parentID="msg_3", parts=[TEXT])
+
+
 @pytest.mark.parametrize(
     ("messages", "turns"),
     [
         ((PROMPT, ANSWER, v1_message(3, "user"), *COMPACTED), [1, 2, 2]),
         ((*COMPACTED, v1_message(8, "user"), v1_message(9, parentID="msg_8")), [1, 1, 2]),
         ((PROMPT, ANSWER, *COMPACTED, ASKED), [1, 1, 1, 2]),
+        # Of a release that does not say who compacted, and of the same words by a person.
+        ((PROMPT, ANSWER, *answered([{"type": "compaction"}])), [1, 2]),
+        ((PROMPT, ANSWER, *answered([{"type": "text", "text": f"Fix it. {GOES_ON}"}])), [1, 2]),
     ],
 )
 def test_a_compaction_is_of_the_last_prompt_answered_or_not(tmp_path, messages, turns):

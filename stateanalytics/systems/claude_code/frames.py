@@ -273,7 +273,10 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
     )
     model_usage = Text("of a cost record: tokens and cost by model so far, as JSON")
     budget_usd = Real("cost that a run was limited to", unit="USD", read_from="attachment.total")
-    denial = Text("why a tool call did not run to its end, as stored", read_from="toolDenialKind")
+    denial = Text(
+        "why a tool call did not run to its end: as stored, interrupted or timeout",
+        read_from="toolDenialKind",
+    )
     ends_turn = Text(
         "of a tool's result that ends its turn, so that no answer follows: tool or denial"
     )

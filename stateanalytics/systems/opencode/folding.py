@@ -493,10 +493,12 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     prompts = said.agg(prompt_says=pl.col("says").first()).rename({"message_id": "prompt"})
     # A person may compact too, between two tasks; releases without `auto` do not say who did.
     compacted = own.filter(pl.col("part_type") == "compaction", pl.col("is_auto").ne_missing(False))
-    compactions = compacted.select("source", prompt="message_id", is_compaction=pl.lit(True))
-    placed = left_joined(placed, prompts, compactions.unique(), on=["source", "prompt"])
+    compactions = compacted.group_by("source", prompt="message_id").agg(
+        is_compaction=pl.lit(value=True), is_automatic=pl.col("is_auto").any()
+    )
+    placed = left_joined(placed, prompts, compactions, on=["source", "prompt"])
     is_by_itself = pl.any_horizontal(
-        pl.col("is_compaction").eq_missing(True), pl.col("prompt_says").eq_missing("goes_on")
+        pl.col("is_automatic").eq_missing(True), pl.col("prompt_says").eq_missing("goes_on")
     )
     # A full context may be compacted before a prompt is answered: both are its turn.
     asked = ((pl.col("role") == "user") & ~is_by_itself).cum_sum().over(SESSION_KEY)

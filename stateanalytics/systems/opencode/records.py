@@ -61,7 +61,7 @@ RAN_BY_PERSON = "The following tool was executed by the user"
 """The prompt that V1 writes above a command of a person, of which no model is asked."""
 _GOES_ON = (
     r"^Summarize the task tool output above and continue with your task\.$"
-    r"|Continue if you have next steps(?:, or stop and ask for clarification[^.]*\.)?$"
+    r"|(?:^|\n)Continue if you have next steps(?:, or stop and ask for clarification[^.]*\.)?$"
 )
 """Prompts of V1 itself, after the task of a command and after a summary."""
 _OUTPUT_ENDS = "right(json_extract_string(sound, '$.state.output'), 500)"
