@@ -328,7 +328,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     polars.Series of Boolean, shape (n_entities,)
         Never null. A turn without a start, or that shares the start of the last one,
         counts as the last: rather one row too few than one work twice. A row of another
-        type with the id of a session repeats it, as the run of an engine of lionagi.
+        type with the id of a session repeats it, as the run of an engine.
 
     Raises
     ------

@@ -45,7 +45,7 @@ SYSTEM = base.System(
     words=base.Words(
         reason_codes=lambda: base.codes_from_csv(__name__, "mapped_codes.csv"),
         working_states=MappingProxyType({"session.retry.scheduled": "retrying"}),
-        log_kinds=r"^session\.(?:execution|step|text|reasoning|tool|instructions|usage|input\.promo)",
+        log_kinds=r"^session\.(?:execution|step|text|reasoning|tool|instructions|usage|input\.pro)",
     ),
     runs=base.Runs(
         meaning="A run is a session, in the state of its last turn. Turns, executions, steps and "
