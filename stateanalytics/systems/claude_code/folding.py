@@ -590,7 +590,9 @@ def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     moments = dict.fromkeys(("last_activity_at", "gone_at"), pl.max_horizontal("exited_at", "by"))
     each = of_sessions.filter(is_costs).select(*session, **moments).drop_nulls().sort("gone_at")
     by_time = left_joined(turns.lazy(), last, on=session).sort("last_activity_at")
-    ended = by_time.join_asof(each, on="last_activity_at", by=session, strategy="forward")
+    ended = by_time.join_asof(
+        each, on="last_activity_at", by=session, strategy="forward", check_sortedness=False
+    )
     gone_at = pl.when(pl.col("thread_id") != pl.col("owner_id")).then("gone_at")
     return ended.with_columns(
         exited_at=pl.coalesce(gone_at, "exited_at"),
