@@ -142,7 +142,7 @@ def timeline_of(
     polars.DataFrame
         `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded; equal
         calls in a row with one outcome are one row, with their number. What only a log needs
-        (``log_kinds`` of its system) is left out; ``facts.events`` has it.
+        (``log_kinds`` of its system) is excluded; ``facts.events`` has it.
     """
     is_it = _is(entity)
     changes = facts.transitions.filter(is_it)

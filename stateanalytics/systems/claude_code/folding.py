@@ -303,13 +303,13 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     )
     # A process that a signal ends records its costs before it stops its calls.
     n_exits = (pl.col("type") == COST_RECORD).cum_sum().over(THREAD)
-    told = own(rows.select(*LINES.key, *columns, n_exits=n_exits))
+    facts = own(rows.select(*LINES.key, *columns, n_exits=n_exits))
     answer = (*THREAD, "message_id")
     stopped = rows.filter(what="interrupt").select(answer, is_halted=True).drop_nulls().unique()
     placed = (
         frames.BLOCKS.conform(blocks)
         .drop_nulls("tool_id")
-        .join(told, on=LINES.key, maintain_order="left")
+        .join(facts, on=LINES.key, maintain_order="left")
         .sort("source", "thread_id", "seq", "place")
     )
     call = (*THREAD, "tool_id")
