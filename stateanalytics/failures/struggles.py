@@ -144,7 +144,7 @@ def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
 def signs_of(
     called: pl.DataFrame, turned: pl.DataFrame, policy: Policy, every: pl.DataFrame
 ) -> pl.DataFrame:
-    """The `signs` of some calls and turns; ``every`` are all turns, of the first calls, too."""
+    """The `signs` of some calls and turns; ``every`` has the turns before them, too."""
     rules = dict(policy.signs)
     is_failed = pl.col("outcome").is_in(FAILURES)
     nth = pl.int_range(pl.len()).over(_THREAD)

@@ -637,7 +637,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     # A loop of calls asks for permission outside of any call.
     is_refused = pl.col("error_message").str.contains(_REJECTED)
     is_rejected = ((called_tools & pl.col("is_rejected")) | is_refused).fill_null(value=False)
-    # No error tells that a person stopped a command of their own.
+    # A command of a person that was stopped has no error.
     is_stopped = pl.col("is_by_person") & pl.col("is_stopped")
     is_aborted = is_stopped | (pl.col("error_type") == "MessageAbortedError")
     # Where it stopped to call tools, and no message has their results, that is no end.
