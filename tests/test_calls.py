@@ -64,7 +64,7 @@ def told(folder, client, commands, name="one"):
 @pytest.mark.parametrize("client", CLIENTS)
 def test_calls_of_both_clients_are_one_frame(tmp_path, client):
     commands = {
-        "ls": 0, "grep x y": 1, "cat none": 1, "cd a && CI=1 make | tail -1": 0,
+        "ls": 0, "grep x y": 1, "A='x y'; cat no": 1, "cd a && CI=1 make | tail -1": 0,
     }  # fmt: skip
     found = calls(told(tmp_path, client, [*commands.items(), ("ls", 0), ("sleep 9", None)]))
     assert found.schema == CALLS.dtypes

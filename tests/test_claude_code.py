@@ -847,6 +847,15 @@ def test_the_client_says_whether_a_call_failed_was_refused_or_stopped(tmp_path, 
     assert shown["reason_codes"].to_list() == [f"invocation.{code}"]
 
 
+@pytest.mark.parametrize("given", ["[1] no", '[{"text": 1}]', [{"type": "text", "text": "no"}]])
+def test_a_message_is_the_text_of_a_result_whatever_it_begins_with(tmp_path, given):
+    transcript = begun_transcript()
+    CALL(transcript)
+    transcript.result("t", given, is_error=True)
+    found = sa.failures.calls(facts_of(tmp_path, transcript))["message"].to_list()
+    assert found == [given if isinstance(given, str) else "no"]
+
+
 @pytest.mark.parametrize(
     ("words", "step", "outcome"),
     [(REFUSED, STOPPED, "cancelled"), ("Exit code 137", EXIT, "aborted")],

@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 8 * 2**20
 TOO_LONG = f"a line of more than {budget.MAX_LINE_BYTES // 2**20} MiB"
 UNFINISHED = "a last line that is cut off: it was being written, or its writer died"
-HALF_SURROGATE = r"\\u[dD][89a-fA-F]"
-"""Escapes that may stand for half a character, for which DuckDB refuses a whole text."""
+MAY_BE_HALVED = pl.any_horizontal(
+    pl.col("text").str.contains(escape, literal=True) for escape in (r"\ud", r"\uD")
+)
+"""Whether a text may have an escape of half a character, for which DuckDB refuses all of it."""
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -106,15 +108,17 @@ def records_of(chunks: Sequence[Chunk]) -> pl.DataFrame:
     places = heads.with_columns(line_no=pl.int_ranges("begin", "end")).explode("line_no")
     lines = _decoded_lines([line for chunk in chunks for line in chunk.lines])
     text = pl.col("text")
-    records = (
-        places.hstack(lines)
-        .select(
-            pl.col("source", "origin", "is_too_long"),
-            pl.col("line_no").cast(pl.UInt32),
-            text.str.strip_chars(),
-            is_finished=(pl.col("line_no") < pl.col("end") - 1) | pl.col("is_finished"),
-        )
-        .filter((text != "").fill_null(value=True))
+    records = places.hstack(lines).select(
+        pl.col("source", "origin", "is_too_long"),
+        pl.col("line_no").cast(pl.UInt32),
+        text,
+        is_finished=(pl.col("line_no") < pl.col("end") - 1) | pl.col("is_finished"),
+    )
+    is_object = text.str.starts_with("{") & text.str.ends_with("}")
+    if records.select(is_object.all()).item():  # stripping copies every text
+        return records
+    records = records.with_columns(text.str.strip_chars()).filter(
+        (text != "").fill_null(value=True)
     )
     if records["text"].str.starts_with("{").all():
         return records
@@ -164,9 +168,10 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
                         n_before += part.count(b"\n") - 1
                         continue
                     is_last = place == len(parts) - 1
-                    is_over = n_rows + part.count(b"\n") >= most
-                    n_left = int(most) - n_rows if is_over else -1
-                    lines = part.split(b"\n", n_left)[: n_left if is_over else None]
+                    n_left = min(most - n_rows, sys.maxsize)
+                    lines = part.split(b"\n", int(n_left))
+                    if is_over := len(lines) > n_left:
+                        lines.pop()
                     yield Chunk(
                         source, origin, lines, n_before, is_finished or not is_last, len(part)
                     )
@@ -201,10 +206,10 @@ def _octets_of(
         chunk = chunk[: len(chunk) - int(n_over)] if n_over > 0 else chunk
         n_read += len(chunk)
         spent.draw(grown_bytes=0 if is_plain else len(chunk))
-        whole, newline, rest_of_chunk = chunk.rpartition(b"\n")
-        if newline:
-            yield rest + whole, True
-            rest = rest_of_chunk
+        end = chunk.rfind(b"\n")
+        if end >= 0:
+            yield b"".join((rest, memoryview(chunk)[:end])), True
+            rest = chunk[end + 1 :]
         else:
             rest += chunk
         rest = rest[: budget.MAX_LINE_BYTES + 1]  # enough to recognise a line that is too long
@@ -349,8 +354,9 @@ def _database(_process_id: int) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
             "threads": "1",
-            # By default its allocator keeps 100 MB after gigabytes were read.
-            "allocator_bulk_deallocation_flush_threshold": "1MB",
+            # By default its allocator keeps 100 MB after gigabytes were read. With less than this
+            # it gives the memory of each 2,048 rows back, and asks for it again.
+            "allocator_bulk_deallocation_flush_threshold": "32MB",
         }
     )
 
@@ -414,7 +420,7 @@ class Parser:
             f"SELECT row, v IS NOT NULL AND is_braced AS is_object, {', '.join(columns)} FROM "
             f"(SELECT *, TRY(json_transform(text, '{structure}')) AS v{sound} FROM texts)"
         )
-        is_braced = pl.col("text").str.strip_chars_start(" ").str.starts_with("{")
+        is_braced = pl.col("text").str.contains(r"^ *\{")
         pair = texts.select("row", "text", is_braced=is_braced)
         n_threads = min(os.cpu_count() or 1, _MOST_THREADS)
         n_rows = max(_FEWEST, min(BATCH, -(-texts.height // n_threads)))
@@ -486,7 +492,7 @@ def objects_of(
         The other lines, as `BAD`. Half a surrogate pair is read as a question mark.
     """
     texts = numbered(records.filter(pl.col("text").is_not_null()))
-    if texts["text"].str.contains(HALF_SURROGATE).any():
+    if texts.select(MAY_BE_HALVED.any()).item():
         whole = pl.col("text").map_elements(lambda text: without_halves(text)[0], pl.String)
         texts = texts.with_columns(whole)
     read = parser.read(texts, fields)

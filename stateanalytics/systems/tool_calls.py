@@ -26,10 +26,12 @@ _COMMAND = rf'"(?:command|cmd)"\s*:\s*{_TEXT}'
 _ARGUMENTS = r'"(?:command|cmd)"\s*:\s*\[\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\\]|\\.)*")*)\s*\]'
 _SCRIPT = rf'^"(?:[^"]*/)?(?:ba|z|da|k|fi)?sh"\s*,.*?{_TEXT}\s*$'
 _BETWEEN = r'"\s*,\s*"'
-_SET = r"(?:[A-Za-z_]\w*=\S*\s+|(?:sudo|time|nice|exec|env|xargs)\s+|timeout\s+\S+\s+)*"
+_VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s;&|"'])*"""
+_SET = rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:sudo|time|nice|exec|env|xargs)\s+|timeout\s+\S+\s+)*"
 _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
 _FIRST = rf"{_CHANGED_FOLDER}{_SET}([^\s;|&<>()]+)"
-_LAST = rf"(?s)(?:^|[;|&\n])\s*{_SET}([^\s;|&<>()]+)[^;|&\n]*$"
+_LAST_COMMAND = r"([^;|&\n]*)$"
+_PROGRAM = rf"^\s*{_SET}([^\s;|&<>()]+)"
 TESTS = (
     r"(?:^|[\s;&|/])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
     r"unittest|go\s+test|cargo\s+(?:test|nextest)|(?:npm|pnpm|yarn|bun)\s+(?:run\s+)?test\S*|"
@@ -127,7 +129,9 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     return INPUTS.conform(
         found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
             target=target.str.slice(0, _MOST_NAME_CHARS),
-            last_command=name.str.extract(_LAST).str.slice(0, _MOST_NAME_CHARS),
+            last_command=name.str.extract(_LAST_COMMAND)
+            .str.extract(_PROGRAM)
+            .str.slice(0, _MOST_NAME_CHARS),
             is_test=name.str.contains(TESTS),
             is_undo=_is_undo(name),
             is_look=name.str.contains(_LOOKING),

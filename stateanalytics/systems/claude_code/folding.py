@@ -54,11 +54,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         ``is_repeated``, and ``answer_id`` of answers.
     """
     file = ("source", "file")
-    stem = pl.col("file").str.extract(rf"(?:^|/)({_UUID})\.jsonl$")
-    file_agent = pl.col("file").str.extract(r"(?:^|/)agent-([^/]+)\.jsonl$")
     first_session = pl.col("session_id").drop_nulls().first().over(file)
-    folder = pl.col("file").str.extract(r"([^/]+)/subagents/[^/]+$")
-    name = pl.col("file").str.extract(r"([^/]+?)(?:\.jsonl)?$")
     is_side = pl.col("is_sidechain").fill_null(value=False)
     # Few columns are sorted and joined; the other ones are added at the end.
     marks = lines.select(_ORDER_COLUMNS).with_row_index("row")
@@ -69,13 +65,17 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         .unique(["source", "owner_id"], keep="first", maintain_order=True)
     )
     named = (
-        marks.join(_shuffled(marks), on=file, how="left", maintain_order="left")
+        marks.join(_of_names(marks), on="file", how="left", maintain_order="left")
+        .join(_shuffled(marks), on=file, how="left", maintain_order="left")
         .with_columns(
-            owner_id=pl.when(file_agent.is_not_null())
-            .then(pl.coalesce(folder.str.extract(f"^({_UUID})$"), first_session, name))
-            .otherwise(pl.coalesce(stem, "session_id", first_session, name)),
+            owner_id=pl.coalesce(
+                "named_id",
+                pl.when(pl.col("file_agent").is_null()).then("session_id"),
+                first_session,
+                "stem",
+            ),
             agent=pl.coalesce(
-                file_agent, pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
+                "file_agent", pl.when(is_side).then(pl.coalesce("agent_id", pl.lit("sidechain")))
             ),
         )
         .join(continued, on=["source", "owner_id"], how="left", maintain_order="left")
@@ -107,9 +107,22 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     marked = _with_replays(_with_copies(_with_commands(keyed)))
     kept = marked.drop(
         *("request_id", "session_id", "agent_id", "is_sidechain"),
-        *("is_replay", "is_shuffled", "continues"),
+        *("is_replay", "is_shuffled", "continues", "file_agent", "named_id", "stem"),
     )
     return kept.hstack(lines.select(pl.exclude(_ORDER_COLUMNS))[kept["row"]]).drop("row")
+
+
+def _of_names(rows: pl.DataFrame) -> pl.DataFrame:
+    """By file its ``file_agent``, the session that is in its path as ``named_id``, and ``stem``."""
+    name = pl.col("file")
+    agent = name.str.extract(r"(?:^|/)agent-([^/]+)\.jsonl$")
+    folder = name.str.extract(rf"(?:^|/)({_UUID})/subagents/[^/]+$")
+    own = name.str.extract(rf"(?:^|/)({_UUID})\.jsonl$")
+    return rows.select(name.unique()).with_columns(
+        file_agent=agent,
+        named_id=pl.when(agent.is_null()).then(own).otherwise(folder),
+        stem=name.str.extract(r"([^/]+?)(?:\.jsonl)?$"),
+    )
 
 
 def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:

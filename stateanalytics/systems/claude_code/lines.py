@@ -280,18 +280,25 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
     )
     is_result = pl.col("type").str.ends_with("tool_result")
     given = blocks.select(pl.when(is_result).then("content")).to_series()
+    # A plain text may begin as a list does: its record shows which of the two it is.
+    is_list = pl.col("content").str.starts_with("[")
+    blocks = blocks.with_columns(
+        is_list=pl.col("is_error") & is_list,
+        error_message=pl.when("is_error").then(pl.col("content").str.slice(0, _MOST_ERROR_CHARS)),
+    )
     blocks = blocks.drop("input", "content").hstack(
         [*inputs_of(blocks["input"]), *results_of(given)]
     )
-    failed = blocks.filter("is_error")
-    if failed.is_empty():
+    listed = blocks.filter("is_list")
+    if listed.is_empty():
         return blocks
-    failed_texts = texts.join(failed, on="row", how="semi", maintain_order="left")
+    listed_texts = texts.join(listed, on="row", how="semi", maintain_order="left")
     messages = (
-        parser.read(failed_texts, {"type": FIELDS["type"]}, sql={"error_message": _FIRST_TEXT})
-        .select("row", "error_message")
-        .with_columns(place=pl.int_ranges(pl.col("error_message").list.len()))
-        .explode("error_message", "place")
+        parser.read(listed_texts, {"type": FIELDS["type"]}, sql={"first_text": _FIRST_TEXT})
+        .select("row", "first_text")
+        .with_columns(place=pl.int_ranges(pl.col("first_text").list.len()))
+        .explode("first_text", "place")
     )
     joined = blocks.join(messages, on=["row", "place"], how="left", maintain_order="left")
-    return joined.with_columns(error_message=pl.when("is_error").then("error_message"))
+    first_text = pl.when("is_list").then("first_text").otherwise("error_message")
+    return joined.with_columns(error_message=first_text)

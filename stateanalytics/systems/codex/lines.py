@@ -41,7 +41,7 @@ FIELDS: Fields = {
 _EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
 _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
 _TOOK = r'(?m)(?:^Wall time:?|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
-_OUTPUT = r"(?s)^.{0,400}?\nOutput:\n(.*)"
+_OUTPUT, _MOST_CHARS_ABOVE = "\nOutput:\n", 400
 _OUTPUT_IN_JSON = r'(?s)^\{"output":"(.*)","metadata":\{'
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
 # Scripts run tools by themselves: above what a script printed stands how it went, in a text of
@@ -147,7 +147,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     # Older releases write an object, with how long it took next to the output.
     given = pl.when(what == "result").then(
         pl.coalesce(
-            pl.col("output").str.extract(_OUTPUT),
+            _below(pl.col("output")),
             pl.col("output")
             .str.extract(_OUTPUT_IN_JSON)
             .str.replace_all("\\n", "\n", literal=True),
@@ -204,6 +204,12 @@ def _asked() -> pl.Expr:
     return pl.when(pl.col("what") == "call").then(asked)
 
 
+def _below(text: pl.Expr) -> pl.Expr:
+    """What stands below the note of the provider; null where there is none."""
+    above, below = (text.str.splitn(_OUTPUT, 2).struct.field(f"field_{place}") for place in (0, 1))
+    return pl.when(above.str.len_chars() <= _MOST_CHARS_ABOVE).then(below)
+
+
 def _unescaped(text: pl.Expr) -> pl.Expr:
     return text.str.replace_many(list(_UNESCAPED), list(_UNESCAPED.values()))
 
@@ -219,7 +225,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     typed = rows.with_columns(
         pl.col("exit_code").cast(pl.Int64, strict=False),
         pl.col("duration_s").cast(pl.Float64, strict=False),
-        _output=pl.col("result").str.extract(_OUTPUT).str.strip_chars(),
+        _output=_below(pl.col("result")).str.strip_chars(),
     ).with_columns(_message=message)
     is_result = pl.col("what").is_in(["result", "tool_end"])
     is_event, status = pl.col("what") == "tool_end", pl.col("status").str.to_lowercase()

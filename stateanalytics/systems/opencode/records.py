@@ -409,7 +409,7 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
     too_long = records.filter("is_too_long")
     not_text = records.filter(~is_text, ~pl.col("is_too_long"))
     texts = numbered(records.filter(is_text).drop("is_too_long"))
-    halved = texts.filter(pl.col("text").str.contains(json_lines.HALF_SURROGATE))
+    halved = texts.filter(json_lines.MAY_BE_HALVED)
     if halved.height:
         texts = texts.with_columns(pl.col("text").map_elements(_whole, return_dtype=pl.String))
     decoded = events_of_records(texts, parser)
