@@ -199,12 +199,15 @@ class Transcripts:
     versions : mapping of str to object
         By file a value that changes whenever its content may have changed; empty where two
         files have the same name.
+    files : tuple of str
+        The names of all of them, in order.
     """
 
     rows: tuple[Packed, ...]
     bad: pl.DataFrame
     lost: tuple[tuple[str, OSError], ...]
     versions: Mapping[str, object] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
 
     def findings(self, source: str, system: str, on_error: str) -> pl.DataFrame:
         """Findings on what could not be read.
@@ -218,9 +221,9 @@ class Transcripts:
         json_lines.refuse_losses(lost, source, on_error)
         return lost
 
-    def empty_files(self, paths: Iterable[Path], root: Path, lines: pl.DataFrame) -> pl.DataFrame:
+    def empty_files(self, lines: pl.DataFrame) -> pl.DataFrame:
         """``file`` of those that were read and have no line at all, not even a bad one."""
-        named = ([name_of(path, root) for path in paths], [name for name, _ in self.lost])
+        named = (self.files, [name for name, _ in self.lost])
         files, lost = (pl.DataFrame({"file": names}, schema={"file": pl.String}) for names in named)
         known = pl.concat([rows.select("file") for rows in (lines, self.bad, lost)])
         return files.join(known, on="file", how="anti")
@@ -311,7 +314,8 @@ def read_records(
         all_bad = pl.concat([kept, all_bad])
     unsure = {name: object() for name, _ in lost}
     versions = {**versions, **unsure} if versions else versions
-    return Transcripts(tuple(rows), all_bad.sort("file", "line_no"), tuple(lost), versions)
+    bad_rows = all_bad.sort("file", "line_no")
+    return Transcripts(tuple(rows), bad_rows, tuple(lost), versions, tuple(places))
 
 
 def _versions(named: Sequence[tuple[str, Path]]) -> dict[str, object]:

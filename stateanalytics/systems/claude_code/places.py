@@ -85,9 +85,9 @@ def transcripts_of(path: Path) -> list[Path]:
     )
 
 
-def opens(path: Path) -> list[str | Path]:
+def opens(path: Path, transcripts: list[Path] | None = None) -> list[str | Path]:
     """Every file that is opened of an input, the notes on its subagents too."""
-    files = transcripts_of(path)
+    files = transcripts_of(path) if transcripts is None else transcripts
     notes = (file.with_suffix(".meta.json") for file in files)
     return [*files, *filter(Path.is_file, (*notes, path / _SETTINGS, path / HISTORY))]
 

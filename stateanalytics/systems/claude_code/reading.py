@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
+from stateanalytics.core.facts import Facts, unevaluated
 from stateanalytics.io.as_of import newest_in_company
 from stateanalytics.io.files import legible, read_json_object
 from stateanalytics.io.findings import all_findings, counted
@@ -34,6 +34,7 @@ from stateanalytics.systems.tool_calls import calls_from
 from stateanalytics.systems.transcripts import (
     Transcripts,
     below_zero,
+    columns_of,
     findings_on,
     ids_in,
     name_of,
@@ -71,9 +72,10 @@ def findings_of(
     source : str
         How the user named the input.
     """
-    lines, blocks = details[frames.LINES.name], details[frames.BLOCKS.name]
-    sessions, tools = details[frames.SESSIONS.name], details[frames.TOOLS.name]
-    messages = details[frames.MESSAGES.name]
+    lines, sessions = details[frames.LINES.name], details[frames.SESSIONS.name]
+    messages, packed = details[frames.MESSAGES.name], unevaluated(details)
+    blocks = columns_of(packed[frames.BLOCKS.name], ("type", "tool_id"))
+    tools = columns_of(packed[frames.TOOLS.name], ("tool_id",))
     cost_records = lines.filter(type=COST_RECORD)
     # Older versions recorded no costs at all.
     versions = sessions.filter(pl.col("cost_usd").is_not_null())["program_version"]
@@ -118,7 +120,7 @@ def findings_of(
         "cost.side_requests": messages.filter("is_side_request").with_columns(
             n_tokens=pl.sum_horizontal(frames.USAGE)
         ),
-        "file.empty": transcripts.empty_files(transcripts_of(root), root, lines),
+        "file.empty": transcripts.empty_files(lines),
         "record.own_parent": lines.filter(pl.col("uuid") == pl.col("parent_uuid")),
         "time.out_of_order": lines.filter(at < at.cum_max().over("file", order_by="line_no")),
         "session.in_two_files": sessions.filter(pl.col("n_files") > 1),
@@ -207,7 +209,7 @@ def read(
         typed=partial(typed, limit_s=limit_s),
         findings=findings_of,
         columns_of_findings=COLUMNS,
-        opened=opens(path),
+        opened=opens(path, paths),
         on_error=on_error,
         before=before,
         settings=[limit_s],

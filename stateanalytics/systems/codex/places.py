@@ -91,9 +91,9 @@ def index_of(path: Path) -> Path | None:
     return max(indexes, key=lambda file: int(file.stem.removeprefix("state_")), default=None)
 
 
-def opens(path: Path) -> list[str | Path]:
+def opens(path: Path, rollouts: list[Path] | None = None) -> list[str | Path]:
     """Every file that is opened of an input."""
     index = index_of(path)
     stores = [] if index is None else [index, *(Path(f"{index}{end}") for end in ("-wal", "-shm"))]
     others = [file for file in (path / HISTORY, *stores) if file.is_file()]
-    return [*rollouts_of(path), *named_in(path), *others]
+    return [*([*rollouts_of(path), *named_in(path)] if rollouts is None else rollouts), *others]

@@ -74,7 +74,8 @@ def findings_of(
     """
     sessions, turns = (details[frame.name] for frame in (frames.SESSIONS, frames.TURNS))
     records = details[frames.LINES.name]
-    empty = transcripts.empty_files(rollouts_of(root), root, records)
+    names = [file.name for file in named_in(root)]
+    empty = transcripts.empty_files(records).filter(~pl.col("file").is_in(names))
     lines = records.lazy().filter(pl.col("what") != "name")
     rollouts = lines.sort(*FILE, "line_no").select(COLUMNS).collect()
     del records, lines  # as large as the sorted copy
@@ -182,9 +183,10 @@ def read(
     on_error, before
         As for `folding.read_transcripts`.
     """
+    paths = [*rollouts_of(path), *named_in(path)]
     return folding.read_transcripts(
         path,
-        [*rollouts_of(path), *named_in(path)],
+        paths,
         str(path) if label is None else label,
         FOLDING,
         system=NAME,
@@ -192,7 +194,7 @@ def read(
         typed=typed,
         findings=findings_of,
         columns_of_findings=COLUMNS,
-        opened=opens(path),
+        opened=opens(path, paths),
         on_error=on_error,
         before=before,
     )
