@@ -313,6 +313,18 @@ def test_the_event_of_a_call_says_how_it_ended(tmp_path: Path, item, answer, exp
     assert calls(facts).select("outcome", "cause", "message").rows() == [expected]
 
 
+def test_a_command_that_fails_in_the_background_fails_one_time(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    rollout.call("c")
+    rollout.result("c", RUNS_ON)
+    ended = {"type": "CommandExecution", "exit_code": 3, "aggregated_output": "no disk\n"}
+    rollout.call("p", "write_stdin", session_id=7)
+    rollout.event("item_completed", 9.0, item={"id": "c", "status": "failed", **ended})
+    rollout.result("p", "Process exited with code 3\nOutput:\nno disk")
+    found = calls(facts_of(tmp_path, rollout)).select("tool", "outcome", "message").rows()
+    assert found == [("exec_command", "failed", "no disk"), ("write_stdin", "ok", None)]
+
+
 RESULT = '{"chunk_id":"a1","wall_time_seconds":1.5,"exit_code":%s,"output":"%s"}'
 EXITED_2 = ("failed", "exit_nonzero", 2, None)
 SCRIPTS = [

@@ -325,6 +325,8 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     results = known.filter(pl.col("what").is_in(["result", "tool_end"]))
     numbers = ("exit_code", "duration_s")
     flags = ("is_error", "is_cancelled", "is_declined", "is_timed_out", "is_background")
+    # What it printed is the message of a command that ended in the background.
+    is_command = pl.col("item").eq_missing("CommandExecution")
     ends = results.group_by(call, maintain_order=True).agg(
         # An event records exactly what a text only shows.
         *(
@@ -335,7 +337,11 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
             for name in numbers
         ),
         *(pl.col(name).any() for name in flags),
-        pl.col("error_message", *RESULTS.dtypes).drop_nulls().first(),
+        pl.col(*RESULTS.dtypes).drop_nulls().first(),
+        error_message=pl.coalesce(
+            pl.col("error_message").filter(~is_command).drop_nulls().first(),
+            pl.col("error_message").drop_nulls().first(),
+        ),
         # A command in the background has an answer as soon as it runs, and an event at its end.
         ended_at=pl.when(pl.col("is_background").any()).then(at.max()).otherwise(at.min()),
         has_result=pl.lit(value=True),
@@ -344,6 +350,15 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         ends, on=call, how="left", maintain_order="left"
     )
     has_result = pl.col("has_result").fill_null(value=False)
+    # A command that fails in the background fails one time: as itself where its event says so,
+    # or else as the call that asked how it goes.
+    is_poll, has_exited = pl.col("name") == "write_stdin", pl.col("exit_code").is_not_null()
+    is_other = is_poll & has_exited & (~is_poll & has_exited & "is_background").any().over(THREAD)
+    is_own = pl.when(~is_other.fill_null(value=False))
+    joined = joined.with_columns(
+        is_own.then(pl.col("exit_code", "error_message")).name.keep(),
+        is_error=is_own.then("is_error").otherwise(pl.lit(value=False)),
+    )
     # Codex ends what still runs in the background when a turn ends.
     is_ended = (pl.col("is_background") & (pl.col("exit_code") == -1)).fill_null(value=False)
     is_cancelled = pl.col("is_cancelled") | is_ended

@@ -30,6 +30,7 @@ FIELDS: Fields = {
     "is_success": (("payload.success",), "BOOLEAN"),
     "is_wrong": (("payload.result.Ok.isError", "payload.result.Ok.is_error"), "BOOLEAN"),
     "refused": (("payload.result.Err", "payload.item.error.message"), "VARCHAR"),
+    "printed": (("payload.item.aggregated_output",), "VARCHAR"),
     "reply": (("payload.result.Ok.content", "payload.item.result.content"), "VARCHAR"),
     "run_secs": (("payload.duration.secs", "payload.item.duration.secs"), "DOUBLE"),
     "run_nanos": (("payload.duration.nanos", "payload.item.duration.nanos"), "DOUBLE"),
@@ -219,8 +220,9 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     # Above the output of a command stands how it went, which other columns have.
     output, exited = pl.col("_output"), pl.format("exited with code {}", "exit_code")
     reply = pl.col("reply").str.extract(r'"text"\s*:\s*"((?:[^"\\]|\\.)*)"')
+    printed = pl.col("printed").str.strip_chars().replace("", None)
     message = pl.coalesce("error_message", "refused", _unescaped(reply), output.replace("", None),
-                          pl.when(output == "").then(exited), "result")  # fmt: skip
+                          pl.when(output == "").then(exited), "result", printed)  # fmt: skip
     # Step by step: in one expression each use would search all texts again.
     typed = rows.with_columns(
         pl.col("exit_code").cast(pl.Int64, strict=False),
