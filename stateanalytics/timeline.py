@@ -149,11 +149,14 @@ def timeline_of(
     events = facts.events.filter(is_it)
     own = _system_of(entity)
     is_log = pl.col("kind").str.contains(own.words.log_kinds) if own else pl.lit(value=False)
+    # Where a status is what records show of a turn, its name is no word for people.
+    display = states.filter(is_it)["display"].cast(pl.String).first()
+    worded = {entity["raw_status"]: display} if own and own.past.history == "derived" else {}
     own_calls = collected(_calls_of(calls(facts), entity, facts.as_of))
     folded = _calls(own_calls.lazy())
     is_call = pl.col("entity_id").is_in(own_calls["entity_id"].implode())
     parts = (
-        _states(changes, entity),
+        _states(changes, entity).with_columns(pl.col("what").replace(worded)),
         _attempts(runs.filter(is_it)),
         _silences(events, entity, facts, policy, states),
         _with_texts(whole or facts, entity, _without_calls(events.lazy(), folded), n_texts)

@@ -138,8 +138,10 @@ def test_what_only_a_log_needs_is_no_row(client, of_log):
     logged = snap.events.filter(pl.col("kind").is_in(of_log))
     assert logged["kind"].n_unique() == len(of_log)
     entity_id = logged["entity_id"][0]
-    shown = sa.session(snap, entity_id).timeline.filter(lane="message")["what"]
-    assert not set(of_log) & set(shown)
+    timeline = sa.session(snap, entity_id).timeline
+    assert [*timeline.filter(lane="state")["what"]] == ["Completed"], "a status in words"
+    shown = timeline.filter(lane="message")["what"]
+    assert not {*of_log, "message", "message · unknown"} & set(shown)
     said = snap.events.filter(pl.col("role") == "assistant", entity_id=entity_id)
     assert shown.str.starts_with("message · assistant").sum() == said.height > 0
 

@@ -290,7 +290,10 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
             entity_type=pl.lit("session"),
             entity_id="thread_id",
             seq=pl.col("line_no").cast(pl.Int64),
-            kind=pl.when(role.is_not_null()).then(pl.lit("message")).otherwise(kind),
+            # A message of nobody who speaks is what the client says to the model.
+            kind=pl.when(role.is_not_null())
+            .then(pl.lit("message"))
+            .otherwise(kind.replace("message", "context")),
             is_activity=pl.lit(value=True),
             role=role,
             detail="error_message",
