@@ -36,7 +36,6 @@ VALUES = pl.Series([float(n) for n in range(200)])
 # A share of nothing and one of everything are none.
 SHARES = {
     "conf_level of a curve": lambda share: sa.survival.kaplan_meier(SPELLS, conf_level=share),
-    "conf_level of a band": lambda share: sa.survival.confidence_band(CURVE, share),
     "prob of a quantile": lambda share: sa.survival.quantiles(CURVE, share),
     "prob of a bound": lambda share: upper_bound(VALUES, prob=share),
     "confidence of a bound": lambda share: upper_bound(VALUES, prob=0.5, confidence=share),
@@ -88,7 +87,7 @@ def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
 
 NEEDS_COLUMNS = [
     *(sa.survival.kaplan_meier, sa.survival.cumulative_incidence, sa.survival.quantiles),
-    *(sa.survival.confidence_band, sa.survival.timeout_candidates, sa.survival.slow_thresholds),
+    *(sa.survival.timeout_candidates, sa.survival.slow_thresholds),
     *(implicit_timeouts, count_timeouts, count_left_out, count_spells),
     *(sa.detectors.agreement, sa.detectors.intersections, sa.detectors.disagreements),
     *(add_cause_groups, is_mirror),

@@ -137,8 +137,6 @@ class Calls:
                 yield sa.failures.prices(), ()
             case "compare":
                 yield sa.survival.compare(snap, "model"), ()
-            case "confidence_band":
-                yield sa.survival.confidence_band(curve(spells, BY)), BY
             case "quantiles":
                 yield sa.survival.quantiles(curve(spells, BY)), BY
             case "restricted_mean":

@@ -1,6 +1,5 @@
 """Curves with censoring, against R's survival package and the slow loop."""
 
-import inspect
 import math
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumns
 from stateanalytics.stats.distributions import chi_square_tail
 from stateanalytics.survival.curves import (
     bare_curve,
-    confidence_band,
     kaplan_meier,
     quantiles,
     restricted_mean,
@@ -96,14 +94,6 @@ def test_an_unknown_scale_or_level_is_refused(aml):
         kaplan_meier(aml, conf_type="arcsin")
     with pytest.raises(ArgumentError, match="between 0 and 1; found 95"):
         kaplan_meier(aml, conf_level=95)
-
-
-def test_hall_and_wellners_band_equals_r(aml):
-    """km.ci takes the quantile from a table, as 1.3581."""
-    point = at(confidence_band(kaplan_meier(aml)), 27)
-    assert point["band_low"] == pytest.approx(0.1952935740, abs=1e-6)
-    assert point["band_high"] == pytest.approx(0.7412021409, abs=1e-6)
-    assert "pointwise" in inspect.getdoc(kaplan_meier)
 
 
 def test_the_flats_of_r_itself_are_read_from_the_left_or_the_middle():
@@ -383,7 +373,6 @@ def test_nothing_to_read_off_is_not_known():
     empty = kaplan_meier(TYPE_I.clear())
     assert restricted_mean(empty, 60).select("mean_s", "is_identified").row(0) == (None, False)
     assert quantiles(empty, []).height == 0
-    assert confidence_band(empty).height == 0
 
 
 def test_too_few_ends_for_a_bound_are_said():

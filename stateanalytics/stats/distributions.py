@@ -220,21 +220,6 @@ def binomial_p(k: int, n: int, share: float) -> float:
     return min(1.0, _at_least(k, n, share) + _at_most(n - below, n, share))
 
 
-def kolmogorov_quantile(level: float) -> float:
-    """Quantile of the largest distance of a Brownian bridge from 0 (Kolmogorov's distribution).
-
-    Examples
-    --------
-    >>> round(kolmogorov_quantile(0.95), 4)
-    1.3581
-    """
-
-    def excess(x: float) -> float:
-        return math.fsum((-1) ** k * math.exp(-2 * (k * x) ** 2) for k in range(-99, 100)) - level
-
-    return solve(excess, 0.05, 5.0)
-
-
 def solve(function: Callable[[float], float], low: float, high: float) -> float:
     """Root of an increasing function between ``low`` and ``high``, by false position.
 

@@ -1,7 +1,6 @@
 from .candidates import slow_thresholds as slow_thresholds
 from .candidates import timeout_candidates as timeout_candidates
 from .comparison import compare as compare
-from .curves import confidence_band as confidence_band
 from .curves import kaplan_meier as kaplan_meier
 from .curves import quantiles as quantiles
 from .curves import restricted_mean as restricted_mean

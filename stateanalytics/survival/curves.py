@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core.joins import collected
 from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
-from stateanalytics.stats.distributions import kolmogorov_quantile, student_quantile
+from stateanalytics.stats.distributions import student_quantile
 from stateanalytics.survival import jackknife
 from stateanalytics.survival.frames import KaplanMeier, RestrictedMean, fixed_columns
 from stateanalytics.survival.risk_sets import (
@@ -219,62 +219,6 @@ def bare_curve(spells: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
         .group_by(first, maintain_order=True)
         .agg(pl.col("n_exits", "n_events").sum())
         .select(at, "n_events", survival=product_limit(pl.col("n_events") / at_risk))
-    )
-
-
-def confidence_band(curve: pl.DataFrame, conf_level: float = 0.95) -> pl.DataFrame:
-    """Add a confidence band for the whole curve.
-
-    Parameters
-    ----------
-    curve : polars.DataFrame
-        From `kaplan_meier`, without late entries; other columns are strata.
-    conf_level : float
-        Probability that the true curve lies within the band everywhere.
-
-    Returns
-    -------
-    polars.DataFrame
-        ``curve`` with ``band_low`` and ``band_high``; null where it is 0 or 1.
-
-    Raises
-    ------
-    MissingColumnsError, ArgumentError
-        If a column of the curve is missing, or the level is not in (0, 1).
-
-    Notes
-    -----
-    Hall and Wellner's band [1]_ on the log(-log) scale, with the quantile for the whole
-    range of durations. A pointwise interval misses the curve at some duration much more often
-    than its level: "the curves differ at some duration" needs this band, or `logrank`. The
-    band is most informative in the middle.
-
-    References
-    ----------
-    .. [1] Hall, W. J. and Wellner, J. A. (1980). Confidence bands for a survival curve
-       from censored data. Biometrika 67, 133-143.
-
-    Examples
-    --------
-    >>> from stateanalytics.survival.curves import kaplan_meier
-    >>> spells = pl.DataFrame({"duration_s": [float(i) for i in range(1, 41)], "ended": True})
-    >>> half = confidence_band(kaplan_meier(spells)).filter(pl.col("duration_s") == 20)
-    >>> half.select(pl.col("survival", "band_low", "band_high").round(2)).row(0)
-    (0.5, 0.28, 0.69)
-    """
-    check_columns(curve, CURVE, "confidence_band")
-    check_share("conf_level", conf_level, 0.95)
-    strata = [name for name in curve.columns if name not in CURVE]
-    value, log = pl.col("survival"), pl.col("survival").log()
-    n, greenwood = pl.col("n_at_risk").max(), greenwood_sum()
-    n, greenwood = (part.over(strata) if strata else part for part in (n, greenwood))
-    # Spells of one unit count for fewer: the design effect divides the sample size.
-    effect = (pl.col("survival_se") / value).pow(2) / greenwood
-    width = kolmogorov_quantile(conf_level) * (1 + n * greenwood) * (effect / n).sqrt() / log.abs()
-    is_defined = (value > 0) & (value < 1)
-    return curve.with_columns(
-        pl.when(is_defined).then((log * (sign * width).exp()).exp()).alias(name)
-        for name, sign in (("band_low", 1), ("band_high", -1))
     )
 
 

@@ -59,13 +59,6 @@ class KaplanMeier(Columns, key=("<by>", "duration_s")):
     n_units = Integer("independent units (invocations) behind the curve")
 
 
-class ConfidenceBand(KaplanMeier, key=("<by>", "duration_s")):
-    """One distinct duration of a curve of `kaplan_meier`."""
-
-    band_low = Real("lower edge of the band that holds the whole curve; null: the curve is 0 or 1")
-    band_high = Real("upper edge of that band; null: the curve is 0 or 1")
-
-
 class CumulativeIncidence(Columns, key=("<by>", "cause", "duration_s")):
     """One cause at one distinct duration of a group."""
 
@@ -271,7 +264,7 @@ def fixed_columns(columns: type[Columns]) -> tuple[str, ...]:
 
 
 _OTHERS = (
-    *(Compare, CompletionTimes, KaplanMeier, ConfidenceBand),
+    *(Compare, CompletionTimes, KaplanMeier),
     *(CumulativeIncidence, DurationChange, ImplicitTimeouts, Logrank),
     *(NeverEnding, Quantiles, RestrictedMean, SlowThresholds, StateOccupancy),
     *(StretchesOf, TimeoutCandidates),
