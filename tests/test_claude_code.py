@@ -857,6 +857,42 @@ def test_a_message_is_the_text_of_a_result_whatever_it_begins_with(tmp_path, giv
 
 
 @pytest.mark.parametrize(
+    ("status", "words", "outcome", "exit_code"),
+    [
+        ("completed", "completed (exit code 0)", "ok", None),
+        ("failed", "failed with exit code 4", "failed", 4),
+        ("killed", "was stopped", "interrupted", None),
+        ("killed", "was stopped after reaching its background time limit", "timed_out", None),
+        # A resume: nothing is known of its end.
+        ("stopped", "didn't finish before the previous session ended", "unknown", None),
+    ],
+)
+@pytest.mark.parametrize("late", [{}, {"timedOutAfterMs": 2000}])
+def test_tests_in_the_background_end_with_the_note_on_them(
+    tmp_path, late, status, words, outcome, exit_code
+):
+    transcript = begun_transcript()
+    transcript.answer(call("t", "Bash", command="pytest"), stop="tool_use", usage=USAGE)
+    transcript.result("t", "It runs.", toolUseResult={"backgroundTaskId": "b1", **late})
+    begun = transcript.now
+    name = f'<summary>Background command "my "own" words" {words}</summary>'
+    note = f"<task-id>b1</task-id><tool-use-id>t</tool-use-id><status>{status}</status>{name}"
+    for operation in ("enqueue", "remove"):
+        transcript.add("queue-operation", 60, uuid=None, operation=operation, content=note)
+    facts = facts_of(tmp_path, transcript)
+    [row] = sa.failures.calls(facts).to_dicts()
+    assert (row["outcome"], row["exit_code"]) == (outcome, exit_code)
+    assert "own" not in (row["message"] or "")
+    assert row["ended_at"] == begun + after(outcome != "unknown")
+    assert sa.failures.signs(facts).filter(sign="tests_failing").height == (
+        outcome in ("failed", "timed_out")
+    )
+    past = facts_at(facts, begun).facts
+    assert sa.failures.calls(past)["outcome"].to_list() == ["unknown"]
+    assert "tests_failing" not in sa.failures.signs(past)["sign"]
+
+
+@pytest.mark.parametrize(
     ("words", "step", "outcome"),
     [(REFUSED, STOPPED, "cancelled"), ("Exit code 137", EXIT, "aborted")],
 )

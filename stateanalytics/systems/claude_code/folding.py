@@ -334,7 +334,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         )
     )
     outcome = ("is_error", "is_background", "error_message", "denial", *RESULTS.dtypes)
-    ends = results.select(
+    ends = _with_notes(results, rows).select(
         *(*call, *outcome), last_exit="n_exits", ended_at="at", has_result=pl.lit(value=True)
     )
     joined = (
@@ -371,6 +371,21 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             .otherwise(pl.lit(PATIENCE_S)),
         )
     )
+
+
+def _with_notes(results: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Results, with the ends of commands that ran on in the background, by the notes on them."""
+    # A resume notes as stopped whatever has no end: that is none.
+    status, ends = pl.col("result_status"), ("completed", "failed", "killed")
+    is_limit = pl.col("error_message").str.ends_with("time limit")
+    stopped = pl.when(is_limit).then(pl.lit("timeout")).when(status == "killed")
+    notes = own(rows.filter(status.is_in(ends))).select(
+        "source", "at", "error_message", tool_id="result_tool_id", is_error=status != "completed",
+        is_background=pl.lit(value=False), denial=stopped.then(pl.lit("cancelled")),
+    )  # fmt: skip
+    call = ["source", "tool_id"]
+    ended = notes.join(results.filter("is_background"), on=call, how="semi").sort("at")
+    return results.update(ended.unique(call, keep="first"), on=call, include_nulls=True)
 
 
 def _replaced(rows: pl.DataFrame) -> pl.DataFrame:

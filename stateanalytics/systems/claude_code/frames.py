@@ -161,11 +161,11 @@ class ClaudeTools(OfInput, key=("source", "thread_id", "tool_id")):
     entity_id = Text("its id in `entities`")
     name = Text("tool")
     started_at = Moment("when it was called")
-    ended_at = Moment("when its result was written; null: none was")
+    ended_at = Moment("when its result or its end in the background was written; null: none was")
     timeout_s = Real("its time limit, its own or that of Bash", unit="s")
     patience_s = Real("how long it may be silent while it is open", unit="s")
     is_error = YesNo("it failed, was denied or was interrupted; null: open")
-    is_background = YesNo("its process ran on when the result came")
+    is_background = YesNo("its process ran on when the result came, and no end of it was written")
     is_replaced = YesNo(
         "another answer was given in place of the one that called it: nothing waits for it"
     )

@@ -82,6 +82,8 @@ _TASK_PATTERNS = {
     "result_agent_id": r'task[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_tool_id": r'tool[_-]use[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_status": r'status"?\s*[:>]\s*"?([\w-]+)',
+    # Behind the name of a command, which its model gave.
+    "head": r'" (?:failed with )?((?:exit code [1-9]|was )[^<"]{0,100})</summary>',
 }
 COST_RECORD = "cost-state"
 _COST_COLUMNS = (
@@ -155,7 +157,8 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows of `frames.LINES`, with ``row`` and ``blocks``."""
     known = pl.col("at").dt.year().is_between(2001, 2099)
     at = pl.when(known).then(pl.col("at").cast(MOMENT))
-    is_error = pl.when(pl.col("what").is_in(["api_error", "retry"]))
+    is_queued = pl.col("type") == "queue-operation"
+    is_error = pl.when(pl.col("what").is_in(["api_error", "retry"]) | is_queued)
     tag = pl.col("error_type").str.slice(0, _MOST_ERROR_CHARS)
     # The error of a retry is an object, and this its JSON text.
     status = tag.str.extract(r'"status"\s*:\s*(\d{3})\b').cast(pl.Int64)
@@ -164,7 +167,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     is_failed = pl.col("blocks").list.eval(pl.element().struct.field("is_error")).list.any()
     slow = pl.when(pl.col("limit_ms") > 0).then(pl.lit("timeout"))
     since = moment("counted_since_ms").dt.replace_time_zone("UTC")
-    queued = pl.when(pl.col("type") == "queue-operation").then("queued")
+    queued = pl.when(is_queued).then("queued")
     named = rows.with_columns(
         pl.coalesce(name, queued.str.extract(pattern)).alias(name)
         for name, pattern in _TASK_PATTERNS.items()
