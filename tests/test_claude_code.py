@@ -307,6 +307,38 @@ def test_an_end_without_an_answer_is_known_when_it_is_written(tmp_path, step):
     assert state_of(facts_at(facts, open_at).facts)["lifecycle"] == "running"
 
 
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        ((CALL, EXIT), "aborted.shutdown"),
+        ((CALL, RESULT, EXIT), "aborted.shutdown"),
+        ((BUDGET, CALL, EXIT), "timed_out.max_budget"),
+        ((CALL,), "aborted.process_dead_no_terminal"),
+    ],
+)
+def test_a_resume_does_not_change_how_a_turn_ended(tmp_path, steps, code):
+    """As 2.1.332 writes it, which first closes what the process before it had not."""
+    transcript = begun_transcript()
+    for step in steps:
+        step(transcript)
+    ended, is_open = transcript.now, RESULT not in steps
+    transcript.now += after(60)
+    if is_open:
+        transcript.result("t", NO_END, is_error=True, toolDenialKind="interrupted")
+    transcript.add("assistant", message={"model": "<synthetic>", "content": [say("Nothing.")]})
+    resumed = transcript.now
+    transcript.user("<task-notification>", queueTranscriptOnly=True)
+    for step in (AGAIN, GOOD, EXIT):
+        step(transcript)
+    facts = facts_of(tmp_path, transcript)
+    [turn, _] = facts.detail(frames.TURNS).to_dicts()
+    assert turn["ended_at"] == turn["last_activity_at"] == ended
+    assert facts.detail(frames.TOOLS)["ended_at"].is_null().all() == is_open
+    for at in (ended, resumed, transcript.now) if EXIT in steps else (transcript.now,):
+        shown = states(facts_at(facts, at).facts).filter(entity_id=turn["entity_id"])
+        assert shown["reason_codes"].to_list() == [f"run.{code}"]
+
+
 def test_a_death_is_noticed_at_the_next_prompt_whatever_becomes_of_that(tmp_path: Path) -> None:
     transcript = begun_transcript()
     transcript.answer(call("toolu_1", "Bash", command="make"), stop="tool_use", usage=USAGE)
@@ -735,10 +767,14 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
 @pytest.mark.parametrize("later", [(), (AGAIN, GOOD), (AGAIN, GOOD, EXIT)])
 def test_a_background_subagent_ends_with_the_process_of_its_session(tmp_path, later):
     parent, child = a_subagent(result={"status": "async_launched"})
-    ended = parent.now
+    CALL(child)
+    child.now = ended = parent.now
+    child.result("t", "Exit code 137", is_error=True)
     for step in (EXIT, *later):
         step(parent)
     facts, name = facts_of(tmp_path, parent, child), f"{parent.session_id}/a1"
+    calls = sa.failures.calls(facts).filter(thread_id=name)
+    assert calls["outcome"].to_list() == ["interrupted"]
     row = state_of(facts, name)
     assert (row["outcome"], row["reason_codes"]) == ("aborted", "run.aborted.shutdown")
     assert facts.entities.filter(entity_id=name)["ended_at"].to_list() == [ended]
@@ -801,6 +837,7 @@ def test_an_agent_that_compacts_is_over_once_it_has_answered(tmp_path):
 
 
 REFUSED = "The user doesn't want to proceed with this tool use."
+NO_END = "[Tool call interrupted: the session ended before this call's result was recorded]"
 OPEN_END = "[Tool call not completed: an approval request expired with no answer]"
 STOPPED_LATE = f"{REFUSED} Correction to the text above: this call was stopped while running"
 

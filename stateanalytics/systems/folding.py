@@ -103,7 +103,7 @@ class Folding:
         ``assemble(*records) -> Parts`` from the ``records`` of some families. Its rows have a
         ``thread_id``, and its entities a ``session_id``, of the thread that they belong to.
     late_at : str
-        Column with the moment of records without one in ``at``, if it is later than those before.
+        Column with the moment of records without one in ``at``: at least that of those before.
     """
 
     records: tuple[Frame, ...]
@@ -391,7 +391,7 @@ def _written_at(late_at: str) -> pl.Expr:
     at, file = pl.col("at"), ("source", "file")
     following = at.backward_fill().over(file, order_by="line_no")
     before = at.cum_max().forward_fill().over(file, order_by="line_no")
-    late = pl.when(pl.col(late_at) > before).then(late_at)
+    late = pl.when(pl.col(late_at).is_not_null()).then(pl.max_horizontal(late_at, before))
     return pl.coalesce("at", late, following, before)
 
 

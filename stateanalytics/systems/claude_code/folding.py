@@ -32,6 +32,8 @@ _STOPPED = ("interrupted", "cancelled")
 """Kinds of denials that mean stopped or skipped, and not refused."""
 _REFUSED = "The user doesn't want to"
 """What the result of a call begins with that a person refused or stopped."""
+_LOST = r"^\[(?:Tool|Agent) call interrupted: the (?:session|process)\b"
+"""What a resume writes as the result of a call that had none when its process ended."""
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
@@ -315,7 +317,8 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         *("answer_id", "message_id", "result_agent_id", "denial", "n_output_tokens"),
     )
     # A process that a signal ends records its costs before it stops its calls.
-    n_exits = (pl.col("type") == COST_RECORD).cum_sum().over(THREAD)
+    place = [pl.max_horizontal("by", "exited_at"), "seq"]
+    n_exits = (pl.col("type") == COST_RECORD).cum_sum().over("source", "owner_id", order_by=place)
     facts = own(rows.select(*LINES.key, *columns, n_exits=n_exits))
     answer = (*THREAD, "message_id")
     stopped = rows.filter(what="interrupt").select(answer, is_halted=True).drop_nulls().unique()
@@ -353,13 +356,14 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     is_bash = pl.col("name") == "Bash"
     timeout_s = pl.when(is_bash).then(pl.col("timeout_s").clip(0, 1e7))
     has_result = pl.col("has_result").fill_null(value=False)
+    is_lost = pl.col("error_message").str.contains(_LOST).fill_null(value=False)
     is_error = pl.when(has_result).then(pl.col("is_error").fill_null(value=False))
     return frames.TOOLS.conform(
         joined.with_columns(
             entity_id=pl.concat_str("thread_id", pl.lit(":"), "tool_id"),
             n_answer_tokens="n_output_tokens",
             started_at="at",
-            ended_at=pl.when(has_result).then(pl.coalesce("ended_at", "at")),
+            ended_at=pl.when(has_result, ~is_lost).then(pl.coalesce("ended_at", "at")),
             timeout_s=timeout_s,
             is_error=is_error,
             is_replaced=pl.col("is_replaced").fill_null(value=False),
@@ -497,7 +501,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     ends = {
         "ended_by_model": "model_end_at",
         "interrupted": "interrupt_at",
-        "shut_down": pl.coalesce("shutdown_at", pl.max_horizontal("exited_at", "last_activity_at")),
+        "shut_down": pl.coalesce("shutdown_at", "gone_at"),
         "max_turns": "max_turns_at",
         "stopped_by_rule": "rule_end_at",
         "ended": "turn_end_at",
@@ -539,7 +543,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     """What the records of each turn show by themselves; work before any prompt is turn 0."""
     what, seq, at = pl.col("what"), pl.col("seq"), pl.col("at")
     is_answer = what.is_in(["assistant", "api_error"])
-    sign = what.is_in(list(SIGNS))
+    # What a resume adds to a turn that was cut off is no sign of that.
+    sign = what.is_in(list({*SIGNS} - {"synthetic"})) & pl.col("denial").ne_missing("interrupted")
     places = {
         "answer": is_answer,
         "input": what.is_in(["prompt", "tool_result"]),
@@ -572,6 +577,9 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("owner_id").first(),
             started_at=at.filter(sign).min(),
             last_activity_at=at.filter(sign).max(),
+            injected_at=at.filter(what == "injected").max(),
+            # The others also come when its process has ended, and from a resume.
+            work_at=at.filter(sign & ~what.is_in(["tool_result", "injected", "summary"])).max(),
             last_answer=what.filter(is_answer).last(),
             n_prompts=(what == "prompt").sum(),
             n_retries=(what == "retry").sum(),
@@ -601,31 +609,29 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Turns and whether their process has ended: it records its costs, and then stops its calls."""
+    """Turns and when their process ended: it records its costs, and then stops its calls."""
     session = ["source", "owner_id"]
-    is_costs, seq = pl.col("type") == COST_RECORD, pl.col("seq")
-    last_sign = seq.filter(pl.col("what").is_in(list(SIGNS)) & (pl.col("what") != "tool_result"))
-    spent = pl.col("cost_usd").filter(is_costs).last()
     # Each process may have a limit of its own, which stands behind its prompt.
-    is_newest = seq > seq.filter(pl.col("what") == "prompt").max().fill_null(-1)
-    of_sessions = own(rows.lazy()).filter(pl.col("agent").is_null())
-    last = of_sessions.group_by(session).agg(
-        pl.col("exited_at").filter(is_costs).last(),
-        has_exited=seq.filter(is_costs).max() > last_sign.max(),
-        has_spent=spent >= pl.col("budget_usd").filter(is_newest).drop_nulls().last(),
+    limit = pl.col("budget_usd").forward_fill().over(TURN)
+    is_cost = pl.col("type") == COST_RECORD
+    ends = (
+        own(rows.lazy())
+        .filter(pl.col("agent").is_null(), is_cost | pl.col("budget_usd").is_not_null())
+        .with_columns(has_spent=pl.col("cost_usd") >= limit)
+        .filter(is_cost)
+        .select(*session, "has_spent", gone_at=pl.max_horizontal("exited_at", "by"))
+        .drop_nulls("gone_at")
     )
-    # A session that is resumed has several: a subagent ended with the first one after it.
-    moments = dict.fromkeys(("last_activity_at", "gone_at"), pl.max_horizontal("exited_at", "by"))
-    each = of_sessions.filter(is_costs).select(*session, **moments).drop_nulls().sort("gone_at")
-    by_time = left_joined(turns.lazy(), last, on=session).sort("last_activity_at")
-    ended = by_time.join_asof(
-        each, on="last_activity_at", by=session, strategy="forward", check_sortedness=False
-    )
-    gone_at = pl.when(pl.col("thread_id") != pl.col("owner_id")).then("gone_at")
-    return ended.with_columns(
-        exited_at=pl.coalesce(gone_at, "exited_at"),
-        has_exited=pl.col("has_exited") | gone_at.is_not_null(),
-    ).collect()
+    # The last turn may go on for another reason than a prompt, an earlier one does not.
+    next_at = pl.col("started_at").shift(-1).over(THREAD, order_by="turn_no")
+    asked_at = pl.when(next_at.is_null()).then("injected_at")
+    by_time = turns.lazy().with_columns(pl.max_horizontal("work_at", asked_at), next_at=next_at)
+    ended = by_time.sort("work_at").join_asof(
+        ends.sort("gone_at"), left_on="work_at", right_on="gone_at", by=session,
+        strategy="forward", check_sortedness=False, coalesce=False,
+    )  # fmt: skip
+    is_of_next = pl.col("gone_at") > pl.col("next_at")
+    return ended.with_columns(gone_at=pl.when(is_of_next).then(None).otherwise("gone_at")).collect()
 
 
 def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -633,12 +639,13 @@ def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     signs = rows.lazy().filter(pl.col("what").is_in(list(SIGNS)))
     by_child = signs.group_by("source", child_thread_id="thread_id")
     last_signs = by_child.agg(child_at=pl.col("at").max()).collect()
-    is_open = pl.col("ended_at").is_null() & ~pl.col("is_replaced")
+    is_open = pl.col("is_error").is_null() & ~pl.col("is_replaced")
     calls = left_joined(tools, last_signs, on=["source", "child_thread_id"])
     return calls.group_by(TURN).agg(
         **call_counts(is_open),
         child_at=pl.col("child_at").filter(is_open).max(),
         n_tools_good=(~pl.col("is_error")).sum(),
+        n_lost_tools=(pl.col("is_error") & pl.col("ended_at").is_null()).sum(),
         n_questions=(is_open & pl.col("name").is_in(list(_QUESTION_TOOLS))).sum(),
     )
 
@@ -665,7 +672,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     )
     is_unanswered = is_closed & (input_ > answer)
     is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
-    had_later = ~pl.col("is_last")
+    had_later, has_exited = ~pl.col("is_last"), pl.col("gone_at").is_not_null()
     return {
         "ended_by_model": pl.col("model_end_seq") > answer,
         "interrupted": pl.col("interrupt_seq") > answer,
@@ -686,11 +693,11 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "stopped": _is_reported("stopped"),
         "reported_failed": _is_reported("failed"),
         "unknown_finish": is_end & is_odd,
-        "aborted": had_later & ~is_closed,
+        "max_budget": has_exited & pl.col("has_spent"),
+        "exited": has_exited,
+        "aborted": had_later & (~is_closed | (is_unanswered & (pl.col("n_lost_tools") > 0))),
         "good_inferred": had_later & is_end & (pl.col("n_text_chars") > 0),
         "superseded": had_later,
-        "max_budget": pl.col("has_exited") & pl.col("has_spent"),
-        "exited": pl.col("has_exited"),
         "question": pl.col("n_questions") > 0,
         "open_tool": ~is_closed,
         "retrying": pl.col("retry_seq") > pl.max_horizontal("answer_seq", "input_seq"),

@@ -51,6 +51,7 @@ FIELDS: Fields = {
     "is_kept": (("promptSubmitEnding.promptKept",), "BOOLEAN"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
     "is_meta": (("isMeta",), "BOOLEAN"),
+    "is_unsent": (("queueTranscriptOnly",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
     "is_api_error": (("isApiErrorMessage",), "BOOLEAN"),
     "tool_ends_turn": (("toolEndsTurn", "mcpMeta._meta.claude/endTurn"), "BOOLEAN"),
@@ -231,6 +232,7 @@ def _what() -> pl.Expr:
     )
     is_interrupt = pl.col("interrupted_id").is_not_null() | head.str.starts_with(_INTERRUPTED)
     user_rules = {
+        "other": pl.col("is_unsent"),
         "tool_result": pl.col("blocks").list.eval(tool_results).list.any(),
         "shutdown": is_interrupt & pl.col("is_by_shutdown"),
         # That of a tool is never one of a command.
