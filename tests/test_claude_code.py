@@ -198,6 +198,7 @@ NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refuse
 BUDGET = add("attachment", attachment={"type": "budget_usd", "total": 0.01})
 AGAIN = add("user", message={"role": "user", "content": "Again"})
 CALL, RESULT, GOOD, EXIT = called, result(), answer("a", "end_turn"), exited
+CONTINUED = add("continued-in", after_s=5, uuid=None, continuedInSessionId="other")
 WAITS, OVER, RULE = "health.awaiting_model", "completed.turn_ended", "cancelled.stopped_by_rule"
 REFUSAL = "failed.content_filtered"
 LAST_TURNS = {
@@ -225,6 +226,7 @@ LAST_TURNS = {
     "one that goes on": ("health.open_tool", EXIT, CALL),
     "a limit of costs": ("timed_out.max_budget", BUDGET, CALL, EXIT),
     "a limit of an earlier process": ("aborted.shutdown", BUDGET, GOOD, AGAIN, CALL, EXIT),
+    "one that goes on in another session": ("cancelled.superseded", CALL, EXIT, CONTINUED, EXIT),
     "an answer without words": ("delivery.empty_output", answer("", "end_turn")),
     "an unknown reason": ("delivery.unknown_finish", answer("a", "new word")),
     "a limit of turns": ("timed_out.max_turns", answer("a", None), MAX_TURNS),
@@ -290,7 +292,7 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
 
 
-ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END, SHUTDOWN, EXIT]
+ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END, SHUTDOWN, EXIT, CONTINUED]
 
 
 @pytest.mark.parametrize("step", ENDS)

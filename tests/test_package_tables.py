@@ -118,7 +118,7 @@ def test_no_table_of_the_package_has_a_row_twice():
 
 WORDS = [
     ("agent_orchestrator", "reason_codes.csv", "meaning", "ad79665eacd7"),
-    ("claude_code", "situations.csv", "message", "ae724844318e"),
+    ("claude_code", "situations.csv", "message", "25a7a7d66d02"),
     ("codex", "situations.csv", "message", "575ce2b2179e"),
     ("opencode", "execution_reasons.csv", "message", "6c4c9fbbc80c"),
     ("opencode", "mapped_codes.csv", "meaning", "b8c7fa098bc1"),

@@ -505,6 +505,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         "max_turns": "max_turns_at",
         "stopped_by_rule": "rule_end_at",
         "ended": "turn_end_at",
+        "continued": "continued_at",
         "aborted": "last_activity_at",
         "superseded": "last_activity_at",
     }
@@ -550,6 +551,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
         "input": what.is_in(["prompt", "tool_result"]),
         "tool_end": pl.col("ends_turn").eq_missing("tool"),
         "model_end": what == "model_end",
+        "continued": pl.col("continued_in").is_not_null(),
         "rule_end": pl.col("ends_turn").eq_missing("denial") | (what == "hook_stop"),
         **{
             name: what == name
@@ -693,6 +695,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "stopped": _is_reported("stopped"),
         "reported_failed": _is_reported("failed"),
         "unknown_finish": is_end & is_odd,
+        "continued": pl.col("continued_seq") > answer,
         "max_budget": has_exited & pl.col("has_spent"),
         "exited": has_exited,
         "aborted": had_later & (~is_closed | (is_unanswered & (pl.col("n_lost_tools") > 0))),

@@ -322,7 +322,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
 
 def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     cause, turn = pl.col("cause"), pl.col("turn_situation")
-    is_stopped = turn.is_in(["interrupted", "shut_down", "ended_by_model"])
+    is_stopped = turn.is_in(["interrupted", "shut_down", "ended_by_model", "continued"])
     cut_off = pl.col("is_error").is_null() & is_stopped
     rules = {
         "call_timed_out": cause == "timeout",
