@@ -242,9 +242,9 @@ def _is(entity: dict[str, Any]) -> pl.Expr:
 def _states(changes: pl.DataFrame, entity: dict[str, Any]) -> pl.DataFrame:
     """One row per status; where no change was recorded, the one that the row has."""
     if changes.is_empty():
-        at, until = entity["started_at"] or entity["created_at"], entity["ended_at"]
+        at = entity["ended_at"] or entity["started_at"] or entity["created_at"]
         row = {"at": at, "what": entity["raw_status"], "detail": entity["reason_message"]}
-        return _lasting(pl.DataFrame([{**row, "until": until}], schema=_SHAPE), "state")
+        return _lasting(pl.DataFrame([{**row, "until": None}], schema=_SHAPE), "state")
     ordered = changes.sort("at", "seq")
     return _lasting(
         ordered.select(

@@ -41,6 +41,7 @@ from stateanalytics.systems.places import usual_places
 
 if TYPE_CHECKING:
     from stateanalytics.core.facts import Facts
+    from stateanalytics.reporting import Report
     from stateanalytics.summaries import Summary
 
 
@@ -177,7 +178,7 @@ def _write_page(
         _pipe(writers[form])
     for path in written:
         click.echo(f"wrote {visible(str(path))} ({path.stat().st_size / 1000:,.0f} kB)")
-    click.echo("\n".join(page.story()), err=is_piped)
+    click.echo("\n".join(_said(page)), err=is_piped)
     if is_opened and written:
         show_in_browser(written[0])
     bad_news = page.tripped(*kinds)
@@ -185,6 +186,13 @@ def _write_page(
         options.note(f"failed on {sentence}")
     if bad_news:
         click.get_current_context().exit(3)
+
+
+def _said(page: Report) -> list[str]:
+    """What a report says in lines, the first of which begins with its window."""
+    first, *others = page.story()
+    label = page.summary["window"]["label"]
+    return [f"{label[:1].upper()}{label[1:]}: {first}", *others]
 
 
 def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
@@ -261,7 +269,7 @@ def sum_up() -> None:
     with snap:
         page = replace(make_report(facts, sections=_OF_FIRST_SCREEN), program=program())
     named = shlex.join(["report", *request.sources, "--open"])
-    lines = [*page.story(), f"The whole page: {program()} {named}"]
+    lines = [*_said(page), f"The whole page: {program()} {named}"]
     click.echo("\n".join(lines))
     # The clock, and a read that is to go on next time, change what is said.
     is_whole = snap.as_of_from == "data" and OVER_BUDGET not in facts.findings["code"]

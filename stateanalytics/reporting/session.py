@@ -198,7 +198,8 @@ def _finding(
     entity: dict[str, Any], state: dict[str, Any], as_of: datetime, reasons: pl.DataFrame
 ) -> str:
     """The state, its duration and its reason, in a sentence."""
-    began, ended = entity["started_at"], entity["ended_at"]
+    # Work that its record has as open is open, whatever end stands next to it.
+    began, ended = entity["started_at"], entity["ended_at"] if state["outcome"] else None
     lasted = ((ended or as_of) - began).total_seconds() if began else None
     name = "session.after" if ended else "session.open_for"
     if lasted is not None and lasted < 0:
@@ -211,7 +212,7 @@ def _finding(
     return say(
         "session.finding",
         state=state["display"] or state["lifecycle"] or "unknown",
-        duration="" if lasted is None else say(name, seconds=lasted),
+        duration="" if lasted is None else say(name, seconds=lasted, as_of=minute_of(as_of)),
         reason=say("session.reason", text=why) if why else "",
     )
 
