@@ -330,6 +330,8 @@ def _log_of(
     payloads = {}
     for number, (family, shape) in enumerate(PAYLOADS.items()):
         rows = dated.filter(pl.col("family") == number)
+        if family == "execution":  # most begin or succeed, and have none of its fields
+            rows = rows.filter(pl.col("text").str.contains_any(['"error"', '"reason"']))
         if rows.is_empty():
             payloads[family] = NO_PAYLOADS[family]
             continue
@@ -395,7 +397,7 @@ def read_record_files(files: Iterable[tuple[str, Path]], parser: Parser) -> Gath
 
     pieces = [
         _of_records(json_lines.records_of(piece), parser)
-        for piece in json_lines.in_pieces(chunks(), 4 * json_lines.CHUNK_BYTES)
+        for piece in json_lines.in_pieces(chunks(), 8 * json_lines.CHUNK_BYTES)
     ]
     gathered = together([*pieces, *exports])
     # A file that cannot be read to its end is excluded as a whole.
