@@ -317,13 +317,13 @@ def _octets_between(
         numbers = column.to_physical()
         kept = numbers.cast(pl.UInt8) if numbers.dtype == pl.Boolean else numbers
         return [_octets_by_row(kept.fill_null(0) if has_gaps else kept)]
-    filled = column.fill_null("") if has_gaps else column
+    lengths = column.str.len_bytes().fill_null(0)
     if is_long:  # its text, three times in memory, would be as large as all else
         return [
-            _octets_by_row(filled.str.len_bytes()),
-            lambda begin, end: filled.slice(begin, end - begin).str.join("").item().encode(),
+            _octets_by_row(lengths),
+            lambda begin, end: column.slice(begin, end - begin).str.join("").item().encode(),
         ]
-    text, lengths = filled.str.join("").item().encode(), filled.str.len_bytes()
+    text = column.str.join("").item().encode()
     ends = pl.concat([pl.Series([0]), lengths.cast(pl.Int64).cum_sum()])
     return [_octets_by_row(lengths), lambda begin, end: text[ends[begin] : ends[end]]]
 
