@@ -44,7 +44,7 @@ from stateanalytics.state.definitions import RUN, ended_well, is_failure
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import (
     counted,
-    has_no_end_in,
+    is_open_in,
     outdated_sources,
     rows_of,
     sampling_units,
@@ -367,7 +367,7 @@ class _Asked(NamedTuple):
             parts = members_within_each(failed, windows, snap.as_of, begins_of(snap.entities))
             rows = self.rows(window, pl.concat([failed.clear(), *parts.values()], how="diagonal"))
         if of == "runs":
-            rows = rows.filter(~has_no_end_in(outdated_sources(snap.sources, windows[-1])))
+            rows = rows.filter(~is_open_in(outdated_sources(snap.sources, windows[-1])))
         return rows, steps
 
     def rows(self, window: Window | None, failed: pl.DataFrame | None = None) -> pl.DataFrame:

@@ -18,10 +18,11 @@ def source(name, days, **more):
 
 
 def read(*sources):
-    """A store that is in use, and one in which an old run is still open."""
-    old = run("old", status="running", ended=ago(days=40), source="old.db")
+    """A store that is in use, and one in which old runs are still open, one with an end time."""
+    odd = run("odd", status="running", ended=ago(days=40), source="old.db")
+    old = {**odd, "entity_id": "old", "ended_at": None, "end_written_by": None}
     new = [run("new", source="new.db"), run("well", status="completed", source="new.db")]
-    return facts([{**old, "ended_at": None, "end_written_by": None}, *new], sources=list(sources))
+    return facts([old, odd, *new], sources=list(sources))
 
 
 WEEK = read_window(None, as_of=AS_OF)
@@ -35,7 +36,7 @@ def test_what_is_open_in_an_old_store_does_not_look_dead():
         "old.db since Fri 17 Apr 2026; 2 sources read."
     )
     assert made.summary["headline"]["finding"].startswith("1 of 2 ended runs completed")
-    assert "old" not in [item["entity_id"] for item in made.summary["attention"]["open"]["items"]]
+    assert not made.summary["attention"]["open"]["items"]
     page = made.as_html()
     assert page.index("been silent") < page.index('class="lead"')
     assert "been silent" in made.as_markdown()
@@ -71,11 +72,11 @@ def test_the_chapters_on_all_data_and_other_weeks_have_that_work():
     given = read(source("new.db", 1), source("old.db", 40))
     material = Material.of(given, WEEK, sa.Policy.v1())
     assert material.facts.entities.height == 2
-    assert material.whole.facts.entities.height == material.whole.ever.height == 3
+    assert material.whole.facts.entities.height == material.whole.ever.height == 4
     then = read_window((ago(days=47), ago(days=39)), as_of=AS_OF)
-    assert material.over(then).rows["entity_id"].to_list() == ["old"]
+    assert material.over(then).rows["entity_id"].to_list() == ["old", "odd"]
     made = sa.report(given, sections=["provenance", "audit"], shown=False).summary
-    assert "3 entities" in made["provenance"]["finding"]
+    assert "4 entities" in made["provenance"]["finding"]
     assert made["audit"]["n"] == sa.audit(given).height
 
 

@@ -21,7 +21,7 @@ from stateanalytics.metrics import as_openmetrics
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.state.policy import Policy
 from tests.conftest import ROOT, SHIPPED
-from tests.lionagi_stores import session, write_store
+from tests.lionagi_stores import NOW_S, session, write_store
 
 STORES = {
     **{name: (path,) for name, path in SHIPPED.items()},
@@ -234,10 +234,13 @@ def test_every_face_says_the_same_number(question, asked):
 
 
 RUN = session("a", status="running", ended_at=None, status_reason_code=None)
+TIMES = ("created_at", "started_at", "ended_at", "updated_at", "last_message_at")
+OLD = session("c", status="running", **dict.fromkeys(TIMES, NOW_S - 20 * 86400))
 ODD = {
     "an empty store": ({}, {"sessions": []}),
     "a single open run": ({}, {"sessions": [RUN]}),
     "a week without runs": ({"week": "2026-W10"}, {"sessions": [RUN, session("b")]}),
+    "a silent store": ({}, {"sessions": [session("b")]}, {"sessions": [OLD]}),
     "a time zone": ({"tz": "Pacific/Auckland"}, {"sessions": [RUN, session("b", status="failed")]}),
 }
 
@@ -245,7 +248,8 @@ ODD = {
 @pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD)
 def test_no_face_disagrees_about_an_odd_store(odd, tmp_path):
-    given, rows = ODD[odd]
-    with asked_of(write_store(tmp_path / "state.db", **rows), **given) as asked:
+    given, *stores = ODD[odd]
+    paths = [write_store(tmp_path / f"{n}.db", **rows) for n, rows in enumerate(stores)]
+    with asked_of(*paths, **given) as asked:
         for question in QUESTIONS:
             agree(asked, question)

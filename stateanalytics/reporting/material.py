@@ -37,8 +37,8 @@ from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import (
     counted,
-    has_no_end_in,
     is_counted,
+    is_open_in,
     outdated_sources,
     population,
     within,
@@ -166,7 +166,7 @@ class Material:
         outdated = outdated_sources(facts.sources, window)
         if outdated.is_empty():
             return every
-        is_excluded = has_no_end_in(outdated)
+        is_excluded = ever.select(is_open_in(outdated)).to_series()
         excluded = facts.entities.filter(is_excluded)
         states, reasons, ever, rows = (
             frame.join(excluded, on=ENTITY_KEY, how="anti", maintain_order="left")
@@ -207,7 +207,7 @@ class Material:
         at_end = population(past.facts.entities, judged, as_of=past.at)
         # An end that was recorded later is an end all the same: no run is counted twice.
         of_window = within(ever.lazy(), window, as_of=facts.as_of)
-        is_old = has_no_end_in(outdated_sources(facts.sources, window))
+        is_old = is_open_in(outdated_sources(facts.sources, window))
         ended = of_window.filter(~pl.col("is_open")).collect()
         had_begun = pl.coalesce("started_at", "created_at") < instant(window.until)
         is_unknown = pl.col("is_lost") & (pl.col("entity_type") == "session")

@@ -51,7 +51,7 @@ def is_open_before(window: Window, sources: pl.DataFrame) -> list[str]:
     """SQL conditions for open entities that belong to a window (`population.within`)."""
     began = f"coalesce(coalesce(started_at, created_at) < {literal(window.until)}, true)"
     names = outdated_sources(sources, window)["source"]
-    outdated = f"(ended_at IS NOT NULL OR source NOT IN ({', '.join(map(literal, names))}))"
+    outdated = f"source NOT IN ({', '.join(map(literal, names))})"
     return [began, *([outdated] if names.len() else [])]
 
 

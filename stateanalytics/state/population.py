@@ -224,7 +224,7 @@ def within(
     here = rows.filter(_is_within(window, as_of))
     if sources is None:
         return here
-    return here.filter(~has_no_end_in(outdated_sources(sources, window)))
+    return here.filter(~is_open_in(outdated_sources(sources, window)))
 
 
 def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
@@ -239,9 +239,9 @@ def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
     return outdated if 0 < outdated.height < sources.height else outdated.clear()
 
 
-def has_no_end_in(outdated: pl.DataFrame) -> pl.Expr:
-    """Whether work without an end is of one of these `outdated_sources`: it would look dead."""
-    return pl.col("ended_at").is_null() & pl.col("source").is_in(outdated["source"].implode())
+def is_open_in(outdated: pl.DataFrame) -> pl.Expr:
+    """Whether open work is of one of these `outdated_sources`: it would look dead."""
+    return pl.col("is_open") & pl.col("source").is_in(outdated["source"].implode())
 
 
 def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
