@@ -228,14 +228,13 @@ def within(
 
 
 def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Sources whose newest row, and the last look of an archive, are older than a window.
+    """Sources whose newest row is older than a window; none if there are no others.
 
-    None where there is one source, or only such sources.
+    When an archive collected a source changes nothing: a store is read just now.
     """
     if sources.height < 2:
         return sources.clear()
-    newest = pl.max_horizontal("last_at", "looked_at")
-    outdated = sources.filter((newest < instant(window.since)).fill_null(value=False))
+    outdated = sources.filter((pl.col("last_at") < instant(window.since)).fill_null(value=False))
     return outdated if 0 < outdated.height < sources.height else outdated.clear()
 
 
