@@ -384,10 +384,11 @@ STORE = str(SAMPLES / "state.db")
 def test_the_command_owns_and_shows(capsys, tmp_path, demo):
     path = str(tmp_path / "owners.csv")
     first = sa.failures.clusters(demo).row(0, named=True)
-    of_first = [first["cluster_id"], STORE, "--owner", "ada"]
+    of_first = [first["cluster_id"][:11], STORE, "--owner", "ada"]
     assert cli(["failures", "own", *of_first, "--ledger", path]) == 0
+    assert "owners.csv holds 1 cluster\n" in capsys.readouterr().err
     assert cli(["failures", "own", "v1:000000000000", "--owner", "ben", "--ledger", path]) == 0
-    assert "owner ada" in capsys.readouterr().out
+    assert "owner ben" in capsys.readouterr().out
     assert sa.failures.owners(path).row(1, named=True)["template"] == first["template"]
     assert cli(["failures", STORE, "--show", "life", "--ledger", path, "--format", "csv"]) == 0
     shown = capsys.readouterr()
@@ -396,12 +397,23 @@ def test_the_command_owns_and_shows(capsys, tmp_path, demo):
 
 
 @pytest.mark.slow
+def test_who_owns_a_failure_owns_its_clusters(tmp_path, demo):
+    ids = sa.failures.members(demo).group_by("fault_id").agg(pl.col("cluster_id").unique())
+    fault, clusters = max(ids.rows(), key=lambda row: len(row[1]))
+    path = str(tmp_path / "owners.csv")
+    assert cli(["failures", "own", fault[:9], STORE, "--owner", "ada", "--ledger", path]) == 0
+    assert len(clusters) > 1 and {*sa.failures.owners(path)["cluster_id"]} == {*clusters}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["own", "v1:3dd4831bf7f3"], "Nothing to record. Hint: --owner"),
         (["own", "x", "--owner", "a"], "no id of a cluster"),
+        (["own", "f1:x", "--owner", "a"], "has it: stateanalytics failures own f1:x STORE …"),
         (["own", "v1:000000000000", STORE, "--owner", "a"], "There is no cluster"),
+        (["own", "f1:", STORE, "--owner", "a"], "There is no failure 'f1:' here; there are"),
         ([STORE, "--show", "codes", "--ledger", "x.csv"], "--ledger belongs to --show clusters or"),
         ([STORE, "--show", "life", "--ledger", "no.csv"], "cannot be read"),
     ],

@@ -11,12 +11,15 @@ import polars as pl
 from stateanalytics.cli.options import examples, named, note, sources_argument
 from stateanalytics.cli.output import Request
 from stateanalytics.core.text import visible
+from stateanalytics.core.words import count
 from stateanalytics.errors import ArgumentError, did_you_mean
 
 if TYPE_CHECKING:
     from stateanalytics.snapshot import Snapshot
 
 LEDGER = Path("owners.csv")
+FAULT = "f1:"
+"""The beginning of ids of faults, which stand for all clusters of one."""
 _SHORTEST_ID = 4
 
 
@@ -49,49 +52,54 @@ def own(
     """Record the owner and the status of a failure in the ledger.
 
     An empty value removes an entry. If SOURCES are given, CLUSTER must be a cluster of
-    theirs, and the ledger also keeps its code and template.
+    theirs, as for --cluster, and the ledger also keeps its code and template.
     """
     from stateanalytics import failures
+    from stateanalytics.failures.fault_registry import registry_near
 
     given = {name: text for name, text in {**fields, "note": remark}.items() if text is not None}
     if not given:
         raise click.UsageError("Nothing to record. Hint: --owner ada, or --resolved-in 1.4.2")
     place = ledger or LEDGER
     inputs: tuple[Path, ...] = ()
+    chosen: dict[str, dict[str, Any]] = {cluster: {}}
     if sources:
         with Request(sources=sources).opened() as snap:
             inputs = snap.inputs
-            members = failures.members(snap)
-            current = find_cluster(cluster, members["cluster_id"], snap)
-            given = {**_code_and_template(members, current), **given}
+            members = failures.members(snap, registry=registry_near(None, place))
+            of = "fault_id" if cluster.startswith(FAULT) else "cluster_id"
+            current = find_cluster(cluster, members[of], snap)
+            owned = members.filter(pl.col(of) == current)["cluster_id"].unique().sort()
+            chosen = {each: _code_and_template(members, each) for each in owned}
         # An entry that the ledger has under an earlier id of the cluster stays there.
-        if not (place.exists() and cluster in failures.owners(place)["cluster_id"]):
-            cluster = current
-    entries = failures.own(place, cluster, inputs=inputs, **given)
-    row = entries.filter(cluster_id=cluster).drop("cluster_id").row(0, named=True)
-    recorded = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
-    click.echo(visible(f"{cluster}: {recorded or 'nothing is recorded'}"))
-    note(f"{place} holds {entries.height:,} failures")
+        if place.exists() and cluster in failures.owners(place)["cluster_id"]:
+            chosen = {cluster: chosen[current]}
+    for each, texts in chosen.items():
+        entries = failures.own(place, each, inputs=inputs, **texts, **given)
+        row = entries.filter(cluster_id=each).drop("cluster_id").row(0, named=True)
+        recorded = ", ".join(f"{name} {value}" for name, value in row.items() if value is not None)
+        click.echo(visible(f"{each}: {recorded or 'nothing is recorded'}"))
+    note(f"{place} holds {count(entries.height, 'cluster')}")
 
 
 def find_cluster(cluster: str, known: pl.Series, snap: Snapshot, **given: Any) -> str:
-    """The full id of a cluster, from the beginning of it or from an earlier id."""
+    """The full id of a cluster or fault, from the beginning of it or from an earlier id."""
     from stateanalytics import failures
 
     ids = known.unique()
-    starting = ids.filter(
-        ids.str.replace(r"^v\d+:", "").str.starts_with(cluster) | (ids == cluster)
-    )
+    short = ids.str.replace(r"^v\d+:", "")
+    starting = ids.filter(ids.str.starts_with(cluster) | short.str.starts_with(cluster))
     if cluster in ids:
         return cluster
-    if len(starting) == 1 and len(cluster) >= _SHORTEST_ID:
+    if len(starting) == 1 and len(cluster.rpartition(":")[2]) >= _SHORTEST_ID:
         return str(starting.item())
     others = failures.aliases(snap, **given).filter(
         pl.col("alias_id") == cluster, pl.col("cluster_id").is_in(ids.implode())
     )
     if others.is_empty():
+        what = "failure" if cluster.startswith(FAULT) else "cluster"
         raise ArgumentError(
-            f"There is no cluster {cluster!r:.60} here; there are {len(ids)}.",
+            f"There is no {what} {cluster!r:.60} here; there are {len(ids)}.",
             "`stateanalytics failures` shows how each id begins" + did_you_mean(cluster, ids),
         )
     current = str(others["cluster_id"].item())

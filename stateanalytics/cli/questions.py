@@ -30,7 +30,7 @@ from stateanalytics.cli.output import (
     put,
     takes,
 )
-from stateanalytics.cli.ownership import WithOwn, find_cluster
+from stateanalytics.cli.ownership import FAULT, WithOwn, find_cluster
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import count
 from stateanalytics.errors import ArgumentError, did_you_mean
@@ -51,8 +51,6 @@ Given = dict[str, Any]
 _LIST_WIDTH = 78  # with the margin of click, what every terminal has
 N_OPEN_FIRST = 20
 N_NAMED = 3
-FAULT = "f1:"
-"""The beginning of ids of faults, which `--cluster` takes, too: all clusters of one."""
 
 
 # --- a command from its questions ------------------------------------------------------

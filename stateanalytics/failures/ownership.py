@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.text import visible, without_formula
+from stateanalytics.core.text import shell_word, visible, without_formula
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import (
     ArgumentError,
@@ -177,7 +177,9 @@ def own(
     """
     place = place_of(path)
     if not isinstance(cluster_id, str) or not _ID.fullmatch(cluster_id):
-        raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS)
+        again = f"stateanalytics failures own {shell_word(visible(str(cluster_id)))} STORE …"
+        shell = f"name the store that has it: {again}"
+        raise ArgumentError(_no_id(cluster_id), _HOW_TO_IDS, shell=shell)
     given = {
         **{"owner": owner, "ticket": ticket, "note": note, "code": code, "template": template},
         **{"resolved_in": resolved_in, "resolved_on": resolved_on},
