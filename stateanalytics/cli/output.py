@@ -352,7 +352,7 @@ def note_of_empty_window(
     frame: pl.DataFrame, snap: Snapshot, window: object, tz: object = None
 ) -> None:
     """Where a window has no row: which window that is, and the reach of the data."""
-    if not frame.is_empty() or window is None:
+    if not frame.is_empty() or (window is None and snap.entities.height):
         return
     from stateanalytics.core.windows import minute_of, read_window
     from stateanalytics.systems.history import begins_at
@@ -360,7 +360,8 @@ def note_of_empty_window(
     first, last = begins_at(snap.entities), minute_of(snap.as_of)
     reach = f"go from {minute_of(first)} to {last}" if first else "have no timestamp"
     label = read_window(window, as_of=snap.as_of, tz=tz).label
-    options.note(f"nothing found in {label}; the data that were read {reach}")
+    found = f"nothing found in {label}; the data that were read {reach}"
+    options.note(found if snap.entities.height else f"nothing is recorded here up to {last}")
 
 
 def newest_first(rows: pl.DataFrame) -> pl.DataFrame:

@@ -32,7 +32,7 @@ from stateanalytics.cli.output import (
 )
 from stateanalytics.cli.ownership import FAULT, WithOwn, find_cluster
 from stateanalytics.core.text import visible
-from stateanalytics.core.words import count
+from stateanalytics.core.words import count, say
 from stateanalytics.errors import ArgumentError, did_you_mean
 from stateanalytics.io.findings import folded
 from stateanalytics.questions import COMMANDS, Question, questions_of
@@ -262,32 +262,37 @@ def _for_terminal(
 
 def _attention(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
     """Items, states, findings or contradictions, of one type, severity or standing if asked."""
+    from stateanalytics.queries import attention_and_excluded
+
+    asked = {name: values[name] for name in ("entity_type", "severity", "standing") if values[name]}
+    excluded = None
     if question.over == "table":
         frame = snap.table(question.table, policy=values["policy"])
     elif question.shown_as == "states":
         note(_instant(snap))
         frame = _called(question, snap, values)
     else:
-        frame = _items(snap, request, values)
+        given = {name: values[name] for name in ("window", "policy")}
+        frame, excluded = attention_and_excluded(snap, **given)
     types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
     _check_known("entity_type", values["entity_type"], types)
-    for column in ("entity_type", "severity", "standing"):
-        if values[column] is not None:
-            frame = frame.filter(pl.col(column).cast(pl.String) == values[column])
+    for column, word in asked.items():
+        frame = frame.filter(pl.col(column).cast(pl.String) == word)
+    if excluded is not None:
+        _note_count(frame.height, excluded, snap, asked)
     return frame
 
 
-def _items(snap: Snapshot, request: Request, values: Given) -> pl.DataFrame:
-    from stateanalytics.queries import attention_and_excluded
-
-    items, excluded = attention_and_excluded(snap, window=request.window, policy=values["policy"])
+def _note_count(n: int, excluded: pl.DataFrame, snap: Snapshot, asked: Given) -> None:
+    """Note how many items of what was asked there are, and what was excluded."""
     counts = [
-        f"{n:,} of type {entity_type} ({why})" for entity_type, why, n in excluded.iter_rows()
+        f"{n_of:,} of type {entity_type} ({why})"
+        for entity_type, why, n_of in excluded.iter_rows()
+        if asked.get("entity_type") in (None, entity_type)
     ]
     more = f"; excluded: {', '.join(counts)}" if counts else ""
-    found = count(items.height, "item is", "items are")
-    note(f"{found} critical or a warning {_instant(snap)}{more}")
-    return items
+    words = f" ({', '.join(asked.values())})" if asked else ""
+    note(f"{say('attention.counted', n=n, asked=words)} {_instant(snap)}{more}")
 
 
 def _instant(snap: Snapshot) -> str:
