@@ -39,6 +39,7 @@ FORMATS: Mapping[str, Sequence[str]] = {
 }
 """What a table is written as, and the suffixes of each."""
 PAGES: Mapping[str, Sequence[str]] = {"html": (".html", ".htm")}
+_CLEAR = frozenset({".csv", ".json", ".parquet", ".html", ".htm"})
 _PIPE_WIDTH = 160
 _PIECE_BYTES = 2**16
 _OUTPUTS = frozenset({"output", "target", "metadata", "otlp", "metrics_file"})
@@ -260,9 +261,11 @@ def chosen_format(
             f"The suffix of a file chooses its format; {str(output)!r} has no known suffix.",
             f"end it in {', '.join(ends)}: -o {shlex.quote(str(output.with_suffix(ends[0])))}",
         )
-    if form is not None and by_suffix is not None and suffix not in formats[form]:
+    # What only other commands write is no less clear.
+    means = by_suffix or (suffix[1:] if suffix in _CLEAR else None)
+    if form is not None and means and suffix not in formats[form]:
         raise ArgumentError(
-            f"The suffix of {str(output)!r} means {by_suffix}, but --format is {form}.",
+            f"The suffix of {str(output)!r} means {means}, but --format is {form}.",
             "remove --format, or change the suffix",
         )
     return form or by_suffix or otherwise
