@@ -340,7 +340,7 @@ def test_a_past_week_says_that_states_are_of_now():
     ("asked", "words"),
     [
         ({"window": "2026-W60"}, "no week 60 in 2026"),
-        ({"window": "2027-W01"}, "lies in the future"),
+        ({"window": "2027-W01"}, "the data end, or are read as of, 2026"),
         ({"policy": "v1"}, "policy needs a Policy; found 'v1'"),
     ],
 )

@@ -186,7 +186,8 @@ def test_timeouts_are_cut_offs_and_the_tail_is_not_identified():
     assert found["duration_low_s"].to_list() == [60, 180, 510, None]
     assert found["duration_high_s"].to_list() == [510, None, None, None]
     assert found["in_words"][1] == "50 % end within 8 min 30 s (3 min to not identified)"
-    assert found["in_words"][3] == ("not identified: 32 % outlast the data, which end at 15 min")
+    why = "is not identified: 32 % outlast the data, which end at 15 min"
+    assert found["in_words"][2:].to_list() == [f"when {n} % have ended {why}" for n in (75, 90)]
 
 
 def test_no_spells_give_no_rows():

@@ -107,7 +107,7 @@ def read_window(window: object, *, as_of: datetime, tz: object = None) -> Window
     """
     zone = zone_of(tz)
     asked = _as_asked(window, as_of, zone)
-    since, until = minute_of(asked.since, zone), minute_of(asked.until, zone)
+    since, until, last = (minute_of(at, zone) for at in (asked.since, asked.until, as_of))
     if asked.since == asked.until:
         raise ArgumentError(
             f"A window needs a length; {since} to {until} has none.",
@@ -115,10 +115,9 @@ def read_window(window: object, *, as_of: datetime, tz: object = None) -> Window
         )
     if asked.since > as_of:
         raise ArgumentError(
-            f"The window ({asked.label}) lies in the future: it begins {since}, "
-            f"and the data are read as of {minute_of(as_of, zone)}.",
-            f"choose a window that begins before that, or leave it out; {_HOW}",
-            shell=f"choose a window that begins before that, or leave it out; {_HOW_IN_SHELL}",
+            f"The window begins {since}, but the data end, or are read as of, {last}.",
+            f'begin it before that, as window=("{last[:10]}", None) does, or read as_of later',
+            shell=f"begin it before that, as --since {last[:10]} does, or name a later --as-of",
         )
     if asked.since > asked.until:
         raise ArgumentError(

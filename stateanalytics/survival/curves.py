@@ -446,8 +446,9 @@ def _in_words(row: dict[str, Any]) -> str:
 
 
 def _end_in_words(row: dict[str, Any]) -> str:
+    percent = f"{round(100 * row['prob'], 1):g}"
     if row["duration_s"] is None:
-        return say("quantile.unknown", **row)
+        return say("quantile.unknown", percent=percent, **row)
     needed = math.ceil(math.log(0.05) / math.log(row["prob"]))
     if row["n_events"] < needed:
         ends = say("quantile.few_ends", n=row["n_events"], needed=needed)
@@ -457,7 +458,6 @@ def _end_in_words(row: dict[str, Any]) -> str:
         ends = say("quantile.at_once")
     else:
         ends = say("quantile.ends", **row)
-    percent = f"{round(100 * row['prob'], 1):g}"
     return say("quantile.known", percent=percent, ends=ends, **row)
 
 
