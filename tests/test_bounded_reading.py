@@ -394,6 +394,7 @@ def test_what_a_budget_leaves_out_is_a_warning_of_every_command(tmp_path, comman
     assert run([*command, str(tmp_path / "sessions")]) == 0
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("warning: ") and "larger than its bound" in first
+    assert first.endswith(".jsonl.zst)")
 
 
 def never_ends(*_):

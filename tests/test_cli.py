@@ -381,12 +381,13 @@ def test_tables_of_nothing():
     assert as_table(pl.DataFrame({"a": []}), 80)[0] == "a\n-\n"
 
 
-def test_long_lists_are_cut_and_said(run):
+def test_long_lists_are_cut_and_said(run, store):
     asked = ("attention", "--show", "states", str(SAMPLES / "state.db"))
     _, out, err = run(*asked)
     assert "(50 rows)" in out
     assert "more rows; see them with --limit" in err
     assert "(7 rows)" in run(*asked, "--limit", "7")[1]
+    assert "note: 1 more row; see" in run(*asked[:-1], store, "--limit", "3")[2]
 
 
 # --- the other commands ----------------------------------------------------------------
@@ -488,7 +489,7 @@ def test_places_say_whose_of_which_version_and_how_large(run, monkeypatch, tmp_p
         monkeypatch.delenv(variable, raising=False)
     _, out, _ = run("doctor")
     told = dict(re.findall(r"^place: (.*?): (.*)$", out, re.MULTILINE))
-    of_claude_code = r"Claude Code [\d.]+: \d+ files, [\d.]+ MB"
+    of_claude_code = r"Claude Code [\d.]+: \d+ files, [\d.]+ kB"
     assert re.fullmatch(of_claude_code, told[str(tmp_path / ".claude")])
     of_ao = "Agent Orchestrator key=value records, JSON records, activity events: "
     assert told[str(tmp_path / ".agent-orchestrator")].startswith(of_ao)
@@ -773,7 +774,8 @@ FILES = {
 def test_a_file_that_is_not_there_is_told_in_one_way(refused, store, tmp_path, monkeypatch, what):
     monkeypatch.chdir(tmp_path)
     suffix = ".toml" if what in ("policy file", "rules") else ".csv"
-    (tmp_path / f"mine{suffix}").write_text("")
+    for there in ("mine", "x"):
+        (tmp_path / f"{there}{suffix}").write_text("")
     command, *options = FILES[what]
     name = f"mime{suffix}"
     err = refused(command, store, *options, f"t={name}" if what == "table" else name)

@@ -15,6 +15,7 @@ import click
 
 from stateanalytics.cli.options import examples, named, note
 from stateanalytics.core.text import visible
+from stateanalytics.core.words import count, size
 
 _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?P<range>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+))?")
 _ONLY_BEFORE = re.compile(r"python_version < ['\"](\d+)\.(\d+)['\"]")
@@ -134,9 +135,8 @@ def _surroundings() -> Iterator[tuple[str, bool]]:
         yield f"cache: off, by {VARIABLE}", True
     else:
         n_files, n_bytes = cache.usage()
-        inputs = "input" if n_files == 1 else "inputs"
-        size = f"{n_files:,} {inputs}, {n_bytes / 1e6:,.1f} of {MOST_BYTES / 1e6:,.0f} MB"
-        yield f"cache: {visible(str(cache.root))}, {size}; it may be deleted", True
+        used = f"{count(n_files, 'input')}, {size(n_bytes)} of {size(MOST_BYTES)}"
+        yield f"cache: {visible(str(cache.root))}, {used}; it may be deleted", True
 
 
 def _jobs() -> Iterator[tuple[str, bool]]:

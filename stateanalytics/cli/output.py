@@ -23,6 +23,7 @@ from stateanalytics.cli import options
 from stateanalytics.core.redaction import redact_with_names
 from stateanalytics.core.tables import PROSE, as_table, for_people, plain
 from stateanalytics.core.text import LONG_ID, shell_word, visible, without_formula
+from stateanalytics.core.words import count
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.outputs import refuse_inputs, refuse_no_folder, write_output
 
@@ -131,10 +132,11 @@ class Request:
         from stateanalytics.core.facts import losses_of
         from stateanalytics.core.redaction import redact
 
-        lost = redact(losses_of(snap.findings).select("source", "message", "severity"))[0]
-        kinds = {"warning": "warning"}
+        lost = losses_of(snap.findings).select("severity", "source", "message", "table")
         lines = [
-            f"{kinds.get(kind, 'note: lost')}: {of}: {why}" for of, why, kind in lost.iter_rows()
+            f"{'warning' if kind == 'warning' else 'note: lost'}: {of}: {why}"
+            + (f" ({place})" if place and place not in why else "")
+            for kind, of, why, place in redact(lost)[0].iter_rows()
         ]
         if not self.sources:
             lines.append(f"note: reading {', '.join(snap.sources['source'])}")
@@ -191,9 +193,8 @@ class Request:
         # A file in which nothing was masked on purpose can be read by its owner only.
         put(content, self.output, inputs=inputs, is_private=not self.redact)
         if shown.height < frame.height:
-            options.note(
-                f"{frame.height - shown.height:,} more rows; see them with --limit or --format csv"
-            )
+            more = count(frame.height - shown.height, "more row")
+            options.note(f"{more}; see them with --limit or --format csv")
 
 
 def takes(
@@ -383,8 +384,7 @@ def table_for_people(
     is_coloured = not is_file and _has_colour()
     text, n_hidden = as_table(chosen, _width(is_file), is_wide=is_wide, is_coloured=is_coloured)
     if n_hidden:
-        plural = "column" if n_hidden == 1 else "columns"
-        options.note(f"{n_hidden} more {plural} did not fit; --format csv has them all")
+        options.note(f"{count(n_hidden, 'more column')} did not fit; --format csv has them all")
     if not is_wide and "…" in text and PROSE & {*chosen.columns}:
         options.note("long texts are cut; --wide wraps them")
     return f"{text}({frame.height:,} row{'' if frame.height == 1 else 's'})\n"

@@ -567,8 +567,7 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     runs = _with_groups(spells(snap, timeouts=ends_by_limit, **shared), by, snap, SPELLS)
     n_excluded = runs["left_out"].count()
     if n_excluded and shown not in ("spells", "left-out", "implicit", "candidates"):
-        is_or_are = "is" if n_excluded == 1 else "are"
-        note(f"{n_excluded} of {runs.height} durations {is_or_are} excluded: see --show left-out")
+        note(say("durations.excluded", n=n_excluded, n_all=runs.height))
     match shown:
         case "spells":
             return runs

@@ -378,6 +378,8 @@ def unreadable(
     if named.name in siblings:
         hint, near = "name a file that can be read", ""
     else:
+        # A common suffix alone is not near.
+        siblings = [name for name in siblings if did_you_mean(named.stem, [Path(name).stem])]
         hint, near = "name an existing file", did_you_mean(named.name, siblings)
     return kind(
         f"The {what} {str(path)!r:.200} cannot be read: {problem or 'No such file'}.",

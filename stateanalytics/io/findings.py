@@ -316,8 +316,9 @@ def _losses(
     for note in losses["notes"]:
         yield found("salvage.log_lost", note)
     if n_pages := losses["n_definition_pages"]:
-        message = f"{count(n_pages, 'page')} that define tables cannot be read, so tables may be "
-        yield found("salvage.definitions_lost", f"{message}missing altogether")
+        message = count(n_pages, "page that defines", "pages that define")
+        message += " tables cannot be read, so tables may be missing altogether"
+        yield found("salvage.definitions_lost", message)
     if names := losses["definitions_refused"]:
         message = f"{count(len(names), 'definition')} of tables cannot be read or would run "
         message += "something, so these tables are missing"

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from stateanalytics.core.words import size
 from stateanalytics.errors import (
     ArgumentError,
     DamagedStoreError,
@@ -134,11 +135,6 @@ def no_room(path: str | Path, reason: str, size_bytes: int) -> NoRoomError:
     except OSError:
         folder = "a folder for temporary files"
     return NoRoomError(
-        f"A private copy of {str(path)!r} needs {megabytes(size_bytes)} in {folder}, but {reason}.",
+        f"A private copy of {str(path)!r} needs {size(size_bytes)} in {folder}, but {reason}.",
         "set TMPDIR to a folder with room, for example `TMPDIR=/var/tmp`",
     )
-
-
-def megabytes(n_bytes: int) -> str:
-    """A size in words."""
-    return f"{n_bytes / 1e6:,.1f} MB"

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from stateanalytics.core.words import size
 from stateanalytics.errors import DamagedStoreError, NotAStoreError, SourceError
 from stateanalytics.io import refusals
 from stateanalytics.io.budget import on_disk, spending
@@ -354,7 +355,7 @@ def _folder_for(path: str | Path, size_bytes: int) -> PrivateFolder:
     room = shutil.disk_usage(folder.path).free
     if room < size_bytes + 2**20:
         folder.delete()
-        raise refusals.no_room(path, f"{refusals.megabytes(room)} are free", size_bytes)
+        raise refusals.no_room(path, f"{size(room)} are free", size_bytes)
     return folder
 
 

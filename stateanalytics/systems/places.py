@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from stateanalytics.core.words import count, size
 from stateanalytics.errors import (
     ArgumentError,
     NotAStoreError,
@@ -35,7 +36,6 @@ from stateanalytics.io.files import (
     size_of,
     written_ns,
 )
-from stateanalytics.io.refusals import megabytes
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.systems import BUILT_IN, all_systems, system_named
@@ -582,12 +582,11 @@ def description_of(path: Path) -> str | None:
     if claim is None and not is_file:
         return None
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
-    sizes = [size for file in inputs for part in _opened(known, file) if (size := size_of([part]))]
+    sizes = [n for file in inputs for part in _opened(known, file) if (n := size_of([part]))]
     owners, versions = zip(*(_version(known, file) for file in inputs), strict=True)
     title = next((owner.title for owner in owners if owner), "an unknown program")
     shown = " ".join([title, ", ".join(dict.fromkeys(filter(None, versions)))]).rstrip()
-    n_files = f"{len(sizes):,} file{'' if len(sizes) == 1 else 's'}"
-    return f"{shown}: {n_files}, {megabytes(sum(sizes))}"
+    return f"{shown}: {count(len(sizes), 'file')}, {size(sum(sizes))}"
 
 
 def _version(known: System | None, path: Path) -> tuple[System | None, str]:
