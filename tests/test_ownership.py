@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.cli import main
+from stateanalytics.core.facts import losses_of
 from stateanalytics.errors import SourceError
 from stateanalytics.systems.places import claims_on, find_places
 from tests.conftest import SHIPPED
@@ -143,12 +144,17 @@ def test_a_database_of_another_system_does_not_hide_a_home_of_transcripts(homes,
     assert owners(home) == ["claude_code"]
 
 
-def test_the_runner_up_is_a_finding(homes, tmp_path):
+def test_systems_that_are_not_read_are_named_with_what_to_type(homes, tmp_path):
     home = shutil.copytree(homes["claude_code"], tmp_path / "home")
     write(home / "sessions" / "app-1.json", RECORD)
+    for system in ("lionagi", "codex"):
+        shutil.copytree(homes[system], home / "more" / system)
     with sa.read(home) as snap:
-        found = snap.findings.filter(code="source.other_system")
-    assert found["message"].to_list() == ["files of Agent Orchestrator lie in the same directory"]
+        [lost] = losses_of(snap.findings)["message"]
+    assert lost.startswith("files of Agent Orchestrator, Codex, a store lie in the same directory")
+    with sa.read(home, *lost.partition("such as ")[2].split()) as snap:
+        assert set(snap.sources["system"]) == {*homes} - {"opencode"}
+        assert "source.other_system" not in snap.findings["code"]
 
 
 def test_a_tie_says_how_to_choose(tmp_path):
@@ -228,11 +234,12 @@ USUAL = {
 
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(systems=st.sets(st.sampled_from(sorted(USUAL)), min_size=2))
-def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, systems):
+@given(systems=st.sets(st.sampled_from(sorted(USUAL)), min_size=2), is_bare=st.booleans())
+def test_a_home_of_several_systems_is_read_whole(homes, tmp_path_factory, systems, is_bare):
     home = tmp_path_factory.mktemp("home")
     for system in systems:
-        shutil.copytree(homes[system], home / USUAL[system])
+        usual = "" if is_bare and system == "lionagi" else USUAL[system]
+        shutil.copytree(homes[system], home / usual, dirs_exist_ok=True)
     write(home / "notes" / "x.jsonl", TRANSCRIPT)
     places, again = find_places([home, home / "."])
     found = {place.system.name if place.system else "lionagi" for place in places}

@@ -22,8 +22,10 @@ AS_OF_FROM = {
 
 MOSTLY_UNREAD = "source.mostly_unread"
 """The finding that most of a directory was not read, so that every count may be too low."""
+OTHER_SYSTEM = "source.other_system"
+"""The finding that a directory has files of a system that was not read."""
 _LOSSES = (
-    *("archive.not_collected", MOSTLY_UNREAD, "read.over_budget", "file.over_bound"),
+    *("archive.not_collected", MOSTLY_UNREAD, OTHER_SYSTEM, "read.over_budget", "file.over_bound"),
     *("file.too_large", "file.unreadable", "file.vanished"),
 )
 """Codes of losses that are only a warning, as a file that cannot be read is its own loss only."""

@@ -391,6 +391,7 @@ class _Source:
     archived: Archived | None
     key: tuple[str, str]
     """Of the machine that started the collection, so that it does not depend on the reader."""
+    others: tuple[tuple[str, Path], ...]
     last: Manifest | None
     """Its last run, as searching the archive for it takes longer than sending it."""
     is_unchanged: bool = False
@@ -399,12 +400,13 @@ class _Source:
     @classmethod
     def of(cls, place: Place, runs: Mapping[str, Manifest]) -> _Source:
         system = "" if place.system is None else place.system.name
-        path, key = place.path.absolute(), key_of(place)
-        return cls(path, place.label, place.is_named, system, place.archived, key, runs.get(key[0]))
+        own = (place.path.absolute(), place.label, place.is_named, system, place.archived)
+        key = key_of(place)
+        return cls(*own, key, place.others, runs.get(key[0]))
 
     def place(self) -> Place:
         system = system_named(self.system) if self.system else None
-        return Place(self.path, self.label, self.is_named, system, self.archived)
+        return Place(self.path, self.label, self.is_named, system, self.archived, self.others)
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,8 @@ class Place:
         Who reads it; None: it is a SQLite store, of whoever recognises its tables.
     archived : Archived, optional
         The source of an archive that it is; ``path`` is the manifest of its last run.
-    runner_up : Claim, optional
-        Who else could read some of the directory that it was found in.
+    others : tuple of (str, pathlib.Path)
+        Who else could read some of the directory that it was found in, and which part.
     """
 
     path: Path
@@ -76,7 +76,7 @@ class Place:
     is_named: bool
     system: System | None = None
     archived: Archived | None = None
-    runner_up: Claim | None = None
+    others: tuple[tuple[str, Path], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def claims_on(path: Path) -> list[Claim]:
     return sorted(proved, key=lambda claim: -claim.evidence)
 
 
-def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
+def _owner_first(path: Path) -> list[Claim]:
     """Who reads a path, and who else could.
 
     Raises
@@ -206,20 +206,38 @@ def _owner_and_runner_up(path: Path) -> tuple[Claim | None, Claim | None]:
         If two systems could read as much of it.
     """
     claims = claims_on(path)
-    owner, runner_up = (*claims[:2], None, None)[:2]
-    if owner is None or runner_up is None:
-        return owner, None
-    if owner.evidence == runner_up.evidence:
-        usual = [claim for claim in (owner, runner_up) if path in _usual_places_of(claim)]
+    best = [claim for claim in claims[:2] if claim.evidence == claims[0].evidence]
+    if len(best) == 2:
+        owner, runner_up = best
+        usual = [claim for claim in best if path in _usual_places_of(claim)]
         if len(usual) == 1:
-            return usual[0], runner_up if usual[0] is owner else owner
-        examples = [_example(claim) for claim in (owner, runner_up)]
+            return sorted(claims, key=lambda claim: claim is not usual[0])
+        examples = [_example(claim) for claim in best]
         raise SourceError(
             f"{str(path)!r} has as many files of {owner} as of {runner_up}, so it is not clear "
             "which system wrote it.",
             f"name a part of it: {examples[0]!r} or {examples[1]!r}",
         )
-    return owner, runner_up
+    return claims
+
+
+def _others(path: Path, claims: Sequence[Claim]) -> tuple[tuple[str, Path], ...]:
+    """Who reads nothing of a directory although they could, and which part of it to name.
+
+    Not every system sees what lies in the folders of a directory. Those of a usual place are
+    many, and of its system.
+    """
+    found = {claim.title: Path(_example(claim)) for claim in claims[1:]}
+    seen = {claim.title for claim in claims[:1]}
+    usual = [*usual_places(), *usual_places({}, path.parent)]
+    patterns = () if path in {*usual, *(place.parent for place in usual)} else ("*", "*/*")
+    folders = (folder for pattern in patterns for folder in path.glob(pattern))
+    for folder in islice(filter(Path.is_dir, folders), _MOST_FOLDERS):
+        for claim in claims_on(folder):
+            if claim.title not in seen and _evidence(claim.system, claim.inputs):
+                found[claim.title] = claim.inputs[0]
+                seen.add(claim.title)
+    return tuple(found.items())
 
 
 def _usual_places_of(claim: Claim) -> set[Path]:
@@ -240,9 +258,9 @@ def _example(claim: Claim) -> str:
     return str(next(own, first))
 
 
-def _evidence(known: System, inputs: Sequence[Path]) -> int:
+def _evidence(known: System | None, inputs: Sequence[Path]) -> int:
     """How many files of some inputs a system understands; of many only the first are read."""
-    if known.files is None or known.files.evidence is None:
+    if known is None or known.files is None or known.files.evidence is None:
         return len(inputs)
     files = (file for path in inputs for file in _opened(known, path))
     return sum(_is_evidence(known, file) for file in islice(files, _MOST_FILES_WEIGHED))
@@ -350,7 +368,12 @@ def find_places(
                 duplicates.append(place)
             else:
                 places[identity] = place
-    return _with_distinct_labels(list(places.values())), duplicates
+    paths = {place.path for place in places.values()}
+    whole = [
+        replace(place, others=tuple((title, at) for title, at in place.others if at not in paths))
+        for place in places.values()
+    ]
+    return _with_distinct_labels(whole), duplicates
 
 
 def _identity(place: Place) -> tuple[int, int] | str:
@@ -464,7 +487,8 @@ def _places_in_home(path: Path) -> list[Place]:
         for place in usual_places({}, path)
         if os.path.isfile(place) or (os.path.isdir(place) and claims_on(place))
     ]
-    return _first_usual(usual) if len(usual) > 1 else []
+    stores = [Place(store, str(store), is_named=False) for store in _stores_in(path)]
+    return [*_first_usual(usual), *stores] if usual and len(usual) + len(stores) > 1 else []
 
 
 def _sources_of_archive(path: Path) -> list[Place]:
@@ -476,16 +500,17 @@ def _sources_of_archive(path: Path) -> list[Place]:
 
 def _records_at(path: Path, text: str) -> list[Place]:
     """What a path holds of the system that can read the most of it; none where it is a store."""
-    owner, runner_up = _owner_and_runner_up(path)
-    if owner is None or owner.system is None:
+    claims = _owner_first(path)
+    if not claims or claims[0].system is None:
         return []
+    owner = claims[0]
     return [
         Place(
             file,
             text if file == path else str(file),
             is_named=True,
             system=owner.system,
-            runner_up=runner_up,
+            others=_others(path, claims) if file == owner.inputs[0] else (),
         )
         for file in owner.inputs
     ]
@@ -507,8 +532,8 @@ def _stores_of_directory(folder: Path, text: str) -> list[Place]:
     """The store of a directory; a rotated copy such as ``state.db.pre-x.1.bak`` never is it."""
     for name in _paths_of_stores():
         if (folder / name).is_file():
-            _, runner_up = _owner_and_runner_up(folder)
-            return [Place(folder / name, text, is_named=True, runner_up=runner_up)]
+            others = _others(folder, _owner_first(folder))
+            return [Place(folder / name, text, is_named=True, others=others)]
     stores = [path for path in sorted(folder.glob("*.db")) if path.is_file()]
     if stores:
         return [Place(path, str(path), is_named=False) for path in stores]
@@ -578,7 +603,7 @@ def description_of(path: Path) -> str | None:
     True
     """
     is_file = os.path.isfile(path)
-    claim = None if is_file else _owner_and_runner_up(path)[0]
+    claim = None if is_file else next(iter(_owner_first(path)), None)
     if claim is None and not is_file:
         return None
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any, Literal, get_args
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.core.facts import OTHER_SYSTEM, Facts, changed_facts
 from stateanalytics.core.joins import connected_components
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import (
@@ -363,7 +364,7 @@ def read_place(
         odd = [
             findings_of_database(store, system=part.system),
             *([] if known is None else [findings_of_files(place.path, store.label, known)]),
-            _of_runner_up(place, part.system),
+            _of_others(place, part.system),
         ]
         opened.pop_all()
     return replace(
@@ -464,28 +465,20 @@ def _read_by(
 
 
 def _with_unread(part: Parts, place: Place) -> Parts:
-    """The part with findings on files that are not read, and on the other system of a place."""
+    """The part with findings on files that are not read, and on other systems of a place."""
     if place.archived is not None:
         return part
-    odd = [part.findings, _of_runner_up(place, part.system)]
+    odd = [part.findings, _of_others(place, part.system)]
     if place.system is not None:
         odd.append(findings_of_files(place.path, place.label, place.system, part.opened))
     return replace(part, findings=all_findings(*odd))
 
 
-def _of_runner_up(place: Place, system: str) -> pl.DataFrame:
-    """A finding where another system could have read some of the same directory."""
-    if place.runner_up is None:
-        return schema.FINDINGS.empty()
-    other = place.runner_up
-    return noted(
-        place.label,
-        system,
-        "source.other_system",
-        other.title,
-        n_rows=other.evidence,
-        example=str(other.inputs[0]),
-    )
+def _of_others(place: Place, system: str) -> pl.DataFrame:
+    """A finding where other systems could have read some of the same directory."""
+    titles = ", ".join(title for title, _ in place.others)
+    paths = " ".join(shlex.quote(str(path)) for _, path in place.others)
+    return noted(place.label, system, OTHER_SYSTEM, titles, paths, n_rows=len(place.others))
 
 
 def _with_words(part: Parts) -> Parts:
