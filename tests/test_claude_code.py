@@ -886,6 +886,15 @@ def test_the_client_says_whether_a_call_failed_was_refused_or_stopped(tmp_path, 
     assert shown["reason_codes"].to_list() == [f"invocation.{code}"]
 
 
+def test_a_command_that_a_person_stops_is_a_sign_of_life(tmp_path):
+    transcript = begun_transcript()
+    CALL(transcript)
+    transcript.result("t", "", toolUseResult={"interrupted": True})
+    facts = facts_of(tmp_path, transcript)
+    (ended_at,) = facts.detail(frames.TOOLS)["ended_at"]
+    assert facts.detail(frames.TURNS)["last_activity_at"].to_list() == [ended_at]
+
+
 @pytest.mark.parametrize("given", ["[1] no", '[{"text": 1}]', [{"type": "text", "text": "no"}]])
 def test_a_message_is_the_text_of_a_result_whatever_it_begins_with(tmp_path, given):
     transcript = begun_transcript()

@@ -321,8 +321,13 @@ def test_a_command_that_fails_in_the_background_fails_one_time(tmp_path: Path) -
     rollout.call("p", "write_stdin", session_id=7)
     rollout.event("item_completed", 9.0, item={"id": "c", "status": "failed", **ended})
     rollout.result("p", "Process exited with code 3\nOutput:\nno disk")
+    rollout.call("d")
+    rollout.result("d", RUNS_ON)
+    rollout.call("q", "write_stdin", session_id=8)
+    rollout.result("q", "Process exited with code 4\nOutput:\nno net")
     found = calls(facts_of(tmp_path, rollout)).select("tool", "outcome", "message").rows()
-    assert found == [("exec_command", "failed", "no disk"), ("write_stdin", "ok", None)]
+    assert found[:2] == [("exec_command", "failed", "no disk"), ("write_stdin", "ok", None)]
+    assert found[2:] == [("exec_command", "unknown", None), ("write_stdin", "failed", "no net")]
 
 
 RESULT = '{"chunk_id":"a1","wall_time_seconds":1.5,"exit_code":%s,"output":"%s"}'

@@ -151,10 +151,22 @@ def test_systems_that_are_not_read_are_named_with_what_to_type(homes, tmp_path):
         shutil.copytree(homes[system], home / "more" / system)
     with sa.read(home) as snap:
         [lost] = losses_of(snap.findings)["message"]
-    assert lost.startswith("files of Agent Orchestrator, Codex, a store lie in the same directory")
+    assert lost.startswith(
+        "files of Agent Orchestrator and Codex and a store lie in this directory"
+    )
     with sa.read(home, *lost.partition("such as ")[2].split()) as snap:
         assert set(snap.sources["system"]) == {*homes} - {"opencode"}
         assert "source.other_system" not in snap.findings["code"]
+
+
+def test_next_to_usual_places_nothing_is_lost_without_a_word(homes, tmp_path, monkeypatch):
+    shutil.copytree(homes["claude_code"], tmp_path / ".claude")
+    shutil.copytree(homes["codex"] / "sessions", tmp_path / "sessions")
+    shutil.copy(SHIPPED["lionagi"], tmp_path / "state.db")
+    monkeypatch.chdir(tmp_path)
+    with sa.read(".") as snap:
+        assert set(snap.sources["system"]) == {"claude_code", "lionagi"}
+        assert [one[-8:] for one in losses_of(snap.findings)["message"]] == ["sessions"]
 
 
 def test_a_tie_says_how_to_choose(tmp_path):

@@ -256,7 +256,7 @@ def test_one_command_lists_what_is_open_and_needs_attention(run, rows_of):
 def test_the_count_is_of_the_items_that_were_asked_for(run, rows_of):
     asked = ("--type", "session", "--severity", "warning")
     n, (_, _, err) = len(rows_of("attention", *asked)), run("attention", STORE, *asked)
-    words = "(session, warning) are critical or a warning as of"
+    words = "are critical or a warning (asked: session, warning) as of"
     assert n > 1 and f"note: {n} items {words}" in err
     _, _, err = run("attention", STORE, "--as-of", "1990-01-01")
     assert "note: nothing is recorded here up to 1990-01-01 00:00 UTC\n" in err

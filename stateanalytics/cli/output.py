@@ -267,7 +267,7 @@ def chosen_format(
     if form is not None and means and suffix not in formats[form]:
         raise ArgumentError(
             f"The suffix of {str(output)!r} means {means}, but --format is {form}.",
-            "remove --format, or change the suffix",
+            f"{'remove --format, or ' if by_suffix else ''}change the suffix",
         )
     return form or by_suffix or otherwise
 

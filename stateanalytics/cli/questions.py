@@ -291,7 +291,7 @@ def _note_count(n: int, excluded: pl.DataFrame, snap: Snapshot, asked: Given) ->
         if asked.get("entity_type") in (None, entity_type)
     ]
     more = f"; excluded: {', '.join(counts)}" if counts else ""
-    words = f" ({', '.join(asked.values())})" if asked else ""
+    words = f" (asked: {', '.join(asked.values())})" if asked else ""
     note(f"{say('attention.counted', n=n, asked=words)} {_instant(snap)}{more}")
 
 

@@ -116,7 +116,7 @@ def read_window(window: object, *, as_of: datetime, tz: object = None) -> Window
     if asked.since > as_of:
         raise ArgumentError(
             f"The window begins {since}, but the data end, or are read as of, {last}.",
-            f'begin it before that, as window=("{last[:10]}", None) does, or read as_of later',
+            f'begin it before that: window=("{last[:10]}", None); or read with a later as_of',
             shell=f"begin it before that, as --since {last[:10]} does, or name a later --as-of",
         )
     if asked.since > asked.until:

@@ -9,7 +9,7 @@ import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -221,23 +221,35 @@ def _owner_first(path: Path) -> list[Claim]:
     return claims
 
 
-def _others(path: Path, claims: Sequence[Claim]) -> tuple[tuple[str, Path], ...]:
-    """Who reads nothing of a directory although they could, and which part of it to name.
+def _others(path: Path, claims: Sequence[Claim], read: Set[str]) -> tuple[tuple[str, Path], ...]:
+    """Who reads nothing of a directory although they could, and the parts of it to name.
 
     Not every system sees what lies in the folders of a directory. Those of a usual place are
     many, and of its system.
     """
-    found = {claim.title: Path(_example(claim)) for claim in claims[1:]}
-    seen = {claim.title for claim in claims[:1]}
-    usual = [*usual_places(), *usual_places({}, path.parent)]
-    patterns = () if path in {*usual, *(place.parent for place in usual)} else ("*", "*/*")
-    folders = (folder for pattern in patterns for folder in path.glob(pattern))
-    for folder in islice(filter(Path.is_dir, folders), _MOST_FOLDERS):
-        for claim in claims_on(folder):
-            if claim.title not in seen and _evidence(claim.system, claim.inputs):
-                found[claim.title] = claim.inputs[0]
-                seen.add(claim.title)
-    return tuple(found.items())
+    here = path.absolute()
+    found = [(claim.title, _part_of(path, claim)) for claim in claims if claim.title not in read]
+    usual = {*usual_places(), *usual_places({}, here.parent)}
+    patterns = () if here in {*usual, *(place.parent for place in usual)} else ("*", "*/*")
+    folders = (folder for pattern in patterns for folder in sorted(path.glob(pattern)))
+    # `Path.is_dir` raises an error for what lies in a folder that may not be entered.
+    for folder in islice(filter(os.path.isdir, folders), _MOST_FOLDERS):
+        # What lies below a part of the same system is read with it.
+        known = {title for title, part in found if folder.is_relative_to(part)}
+        found += [
+            (claim.title, part)
+            for claim in claims_on(folder)
+            if claim.title not in known | read and _evidence(claim.system, claim.inputs)
+            for part in claim.inputs
+        ]
+    return tuple(found)
+
+
+def _part_of(path: Path, claim: Claim) -> Path:
+    """What to name in a directory so that a system reads its files there."""
+    example = Path(_example(claim))
+    part = path / example.relative_to(path).parts[0] if example.is_relative_to(path) else example
+    return part if claims_on(part) else example
 
 
 def _usual_places_of(claim: Claim) -> set[Path]:
@@ -368,9 +380,13 @@ def find_places(
                 duplicates.append(place)
             else:
                 places[identity] = place
-    paths = {place.path for place in places.values()}
+    read = [Path(os.path.realpath(place.path)) for place in places.values()]
+
+    def is_read(part: Path) -> bool:
+        return any(path.is_relative_to(os.path.realpath(part)) for path in read)
+
     whole = [
-        replace(place, others=tuple((title, at) for title, at in place.others if at not in paths))
+        replace(place, others=tuple(other for other in place.others if not is_read(other[1])))
         for place in places.values()
     ]
     return _with_distinct_labels(whole), duplicates
@@ -488,7 +504,11 @@ def _places_in_home(path: Path) -> list[Place]:
         if os.path.isfile(place) or (os.path.isdir(place) and claims_on(place))
     ]
     stores = [Place(store, str(store), is_named=False) for store in _stores_in(path)]
-    return [*_first_usual(usual), *stores] if usual and len(usual) + len(stores) > 1 else []
+    if not usual or len(usual) + len(stores) < 2:
+        return []
+    first, *more = [*_first_usual(usual), *stores]
+    read = {Claim(place.system, (), 0).title for place in (first, *more)}
+    return [replace(first, others=_others(path, claims_on(path), read)), *more]
 
 
 def _sources_of_archive(path: Path) -> list[Place]:
@@ -510,7 +530,7 @@ def _records_at(path: Path, text: str) -> list[Place]:
             text if file == path else str(file),
             is_named=True,
             system=owner.system,
-            others=_others(path, claims) if file == owner.inputs[0] else (),
+            others=_others(path, claims[1:], {owner.title}) if file == owner.inputs[0] else (),
         )
         for file in owner.inputs
     ]
@@ -532,7 +552,8 @@ def _stores_of_directory(folder: Path, text: str) -> list[Place]:
     """The store of a directory; a rotated copy such as ``state.db.pre-x.1.bak`` never is it."""
     for name in _paths_of_stores():
         if (folder / name).is_file():
-            others = _others(folder, _owner_first(folder))
+            claims = _owner_first(folder)
+            others = _others(folder, claims[1:], {claim.title for claim in claims[:1]})
             return [Place(folder / name, text, is_named=True, others=others)]
     stores = [path for path in sorted(folder.glob("*.db")) if path.is_file()]
     if stores:

@@ -476,8 +476,9 @@ def _with_unread(part: Parts, place: Place) -> Parts:
 
 def _of_others(place: Place, system: str) -> pl.DataFrame:
     """A finding where other systems could have read some of the same directory."""
-    titles = ", ".join(title for title, _ in place.others)
-    paths = " ".join(shlex.quote(str(path)) for _, path in place.others)
+    firsts = dict(reversed(place.others))
+    titles = " and ".join(reversed(firsts))
+    paths = " ".join(shlex.quote(str(path)) for path in reversed(firsts.values()))
     return noted(place.label, system, OTHER_SYSTEM, titles, paths, n_rows=len(place.others))
 
 

@@ -26,7 +26,7 @@ _COMMAND = rf'"(?:command|cmd)"\s*:\s*{_TEXT}'
 _ARGUMENTS = r'"(?:command|cmd)"\s*:\s*\[\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\\]|\\.)*")*)\s*\]'
 _SCRIPT = rf'^"(?:[^"]*/)?(?:ba|z|da|k|fi)?sh"\s*,.*?{_TEXT}\s*$'
 _BETWEEN = r'"\s*,\s*"'
-_VALUE = r"""(?:"[^"]*"|'[^']*'|[^\s;&|"'])*"""
+_VALUE = r"""(?:"[^"]*"|'[^']*'|\\.|[^\s;&|])*"""
 _SET = rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:sudo|time|nice|exec|env|xargs)\s+|timeout\s+\S+\s+)*"
 _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
 _FIRST = rf"{_CHANGED_FOLDER}{_SET}([^\s;|&<>()]+)"

@@ -383,8 +383,10 @@ def _with_notes(results: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     status, ends = pl.col("result_status"), ("completed", "failed", "killed")
     is_limit = pl.col("error_message").str.ends_with("time limit")
     stopped = pl.when(is_limit).then(pl.lit("timeout")).when(status == "killed")
+    failed = status != "completed"
     notes = own(rows.filter(status.is_in(ends))).select(
-        "source", "at", "error_message", tool_id="result_tool_id", is_error=status != "completed",
+        "source", "at", tool_id="result_tool_id", is_error=failed,
+        error_message=pl.when(failed).then("error_message"),
         is_background=pl.lit(value=False), denial=stopped.then(pl.lit("cancelled")),
     )  # fmt: skip
     call = ["source", "tool_id"]

@@ -168,7 +168,9 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     is_failed = pl.col("blocks").list.eval(pl.element().struct.field("is_error")).list.any()
     slow = pl.when(pl.col("limit_ms") > 0).then(pl.lit("timeout"))
     since = moment("counted_since_ms").dt.replace_time_zone("UTC")
-    queued = pl.when(is_queued).then("queued")
+    # What a person wrote is queued, too.
+    is_note = is_queued & pl.col("queued").str.contains(r"^\s*(?:<task|\{)")
+    queued = pl.when(is_note).then("queued")
     named = rows.with_columns(
         pl.coalesce(name, queued.str.extract(pattern)).alias(name)
         for name, pattern in _TASK_PATTERNS.items()
@@ -191,7 +193,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
             ),
             # Versions without a kind of denial say so next to the output, and newer ones that
             # the command goes on in the background.
-            denial=pl.coalesce("denial", pl.when("is_stopped").then(pl.lit("interrupted")), slow),
+            denial=pl.coalesce("denial", pl.when("is_stopped").then(pl.lit("cancelled")), slow),
             error_type=is_error.then(tag),
             # Both limits have the same tag, and older versions wrote no other.
             error_kind=is_error.then(

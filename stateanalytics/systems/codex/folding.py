@@ -353,7 +353,8 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     # A command that fails in the background fails one time: as itself where its event says so,
     # or else as the call that asked how it goes.
     is_poll, has_exited = pl.col("name") == "write_stdin", pl.col("exit_code").is_not_null()
-    is_other = is_poll & has_exited & (~is_poll & has_exited & "is_background").any().over(THREAD)
+    has_ended = (~is_poll & pl.col("is_background")).any().over(*THREAD, "exit_code")
+    is_other = is_poll & has_exited & has_ended
     is_own = pl.when(~is_other.fill_null(value=False))
     joined = joined.with_columns(
         is_own.then(pl.col("exit_code", "error_message")).name.keep(),
