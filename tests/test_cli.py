@@ -853,7 +853,7 @@ def test_an_option_that_would_be_ignored_is_refused(refused, arguments, option):
     [
         ("report --weeks -f html", "cannot be written as html. Hint: --format csv or json"),
         ("report -f csv", "cannot be written as csv. Hint: --format html or email"),
-        ("report -f json -o n.csv", "'n.csv' means csv, but --format is json. Hint: remove"),
+        ("report -f json -o n.csv", "'n.csv' means csv, but --format is json. Hint: change"),
         ("report --weeks -o week.html", "has no known suffix. Hint: end it in .csv"),
         ("sql FROM -f markdown", "cannot be written as markdown"),
         ("report other.json --against last.json", "found 2 sources"),

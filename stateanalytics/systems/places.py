@@ -234,14 +234,17 @@ def _others(path: Path, claims: Sequence[Claim], read: Set[str]) -> tuple[tuple[
     folders = (folder for pattern in patterns for folder in sorted(path.glob(pattern)))
     # `Path.is_dir` raises an error for what lies in a folder that may not be entered.
     for folder in islice(filter(os.path.isdir, folders), _MOST_FOLDERS):
-        # What lies below a part of the same system is read with it.
-        known = {title for title, part in found if folder.is_relative_to(part)}
-        found += [
-            (claim.title, part)
-            for claim in claims_on(folder)
-            if claim.title not in known | read and _evidence(claim.system, claim.inputs)
-            for part in claim.inputs
-        ]
+        claims = claims_on(folder)
+        # A system may take the files of one that is read for its own.
+        if not any(one.system and one.title in read for one in claims):
+            # What lies below a part of the same system is read with it.
+            known = {title for title, part in found if folder.is_relative_to(part)}
+            found += [
+                (claim.title, part)
+                for claim in claims
+                if claim.title not in known | read and _evidence(claim.system, claim.inputs)
+                for part in claim.inputs
+            ]
     return tuple(found)
 
 
