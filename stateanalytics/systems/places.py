@@ -384,12 +384,15 @@ def find_places(
             else:
                 places[identity] = place
     read = [Path(os.path.realpath(place.path)) for place in places.values()]
-
-    def is_read(part: Path) -> bool:
-        return any(path.is_relative_to(os.path.realpath(part)) for path in read)
-
     whole = [
-        replace(place, others=tuple(other for other in place.others if not is_read(other[1])))
+        replace(
+            place,
+            others=tuple(
+                (title, part)
+                for title, part in place.others
+                if not any(path.is_relative_to(os.path.realpath(part)) for path in read)
+            ),
+        )
         for place in places.values()
     ]
     return _with_distinct_labels(whole), duplicates
