@@ -411,7 +411,7 @@ def test_commands_keep_what_they_read_and_take_no_cache(tmp_path, cache, capsys)
     told = capsys.readouterr().out
     assert told[: len(told) // 2] == told[len(told) // 2 :]
     run(["doctor"])
-    assert f"cache: {cache.root}, 1 input, 0." in capsys.readouterr().out
+    assert f"cache: {cache.root}, 1 input, " in capsys.readouterr().out
 
 
 @pytest.mark.slow
