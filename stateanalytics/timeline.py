@@ -244,7 +244,7 @@ def _states(changes: pl.DataFrame, entity: dict[str, Any]) -> pl.DataFrame:
     if changes.is_empty():
         at = entity["ended_at"] or entity["started_at"] or entity["created_at"]
         row = {"at": at, "what": entity["raw_status"], "detail": entity["reason_message"]}
-        return _lasting(pl.DataFrame([{**row, "until": None}], schema=_SHAPE), "state")
+        return _lasting(pl.DataFrame([row], schema=_SHAPE), "state")
     ordered = changes.sort("at", "seq")
     return _lasting(
         ordered.select(

@@ -22,6 +22,7 @@ from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.cli import reports, run
+from stateanalytics.core.words import size
 from stateanalytics.io import cache as files
 from stateanalytics.io import json_lines
 from stateanalytics.io.budget import OVER_BUDGET
@@ -411,7 +412,8 @@ def test_commands_keep_what_they_read_and_take_no_cache(tmp_path, cache, capsys)
     told = capsys.readouterr().out
     assert told[: len(told) // 2] == told[len(told) // 2 :]
     run(["doctor"])
-    assert f"cache: {cache.root}, 1 input, " in capsys.readouterr().out
+    used = f"1 input, {size(cache.usage()[1])} of 2.0 GB"
+    assert f"cache: {cache.root}, {used}" in capsys.readouterr().out
 
 
 @pytest.mark.slow
