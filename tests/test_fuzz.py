@@ -77,10 +77,10 @@ def test_a_lost_row_is_noticed(monkeypatch, tmp_path, originals):
 
 @pytest.mark.slow
 def test_a_lost_row_of_an_archive_is_noticed(monkeypatch, tmp_path):
-    conformed, root = reading._conformed, archives.archive(tmp_path)
+    read, root = reading.read_shard, archives.archive(tmp_path)
     next(root.rglob("entities-*.parquet")).unlink()
     archives.check_shards(root, sa.read(root, progress=False))  # what is named is not lost
-    monkeypatch.setattr(reading, "_conformed", lambda *given: conformed(*given)[:-1])
+    monkeypatch.setattr(reading, "read_shard", lambda *given: read(*given)[:-1])
     with pytest.raises(LostRowsError, match="ids of sound files are gone"):
         archives.check_shards(root, sa.read(root, progress=False))
 

@@ -30,8 +30,14 @@ from stateanalytics.errors import (
 )
 from stateanalytics.io.archive import compacting, manifests
 from stateanalytics.io.archive.delta import DeltaArchive, name_of
-from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, last_runs, source_key
-from stateanalytics.io.archive.reading import Archived, is_archive
+from stateanalytics.io.archive.manifests import (
+    SCHEMA_VERSION,
+    Archived,
+    Manifest,
+    last_runs,
+    source_key,
+)
+from stateanalytics.io.archive.reading import is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
 from stateanalytics.io.as_of import wall_clock
 from stateanalytics.io.budget import Budget, spend

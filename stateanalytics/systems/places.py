@@ -24,7 +24,8 @@ from stateanalytics.errors import (
     found,
 )
 from stateanalytics.io.archive.delta import local_copy, name_of
-from stateanalytics.io.archive.reading import Archived, ChosenWeeks, archived_sources, is_archive
+from stateanalytics.io.archive.manifests import Archived
+from stateanalytics.io.archive.reading import ChosenWeeks, archived_sources, is_archive
 from stateanalytics.io.files import (
     LOG_ENDINGS,
     folders_below,

@@ -26,8 +26,8 @@ from stateanalytics.errors import (
     StateAnalyticsError,
     in_short,
 )
+from stateanalytics.io.archive.manifests import Archived
 from stateanalytics.io.archive.reading import (
-    Archived,
     ChosenWeeks,
     Weeks,
     read_many_archived,

@@ -100,7 +100,7 @@ def compact(root: Path, *, is_forced: bool = False) -> bool:
     return True
 
 
-def _is_worth_it(known: Mapping[str, manifests.Runs]) -> bool:
+def _is_worth_it(known: Mapping[str, manifests.Archived]) -> bool:
     shards = [each for one in known.values() for run in one.runs for each in run.shards]
     return sum(each.first is None for each in shards) > MOST_FILES
 

@@ -136,12 +136,7 @@ class DeltaArchive:
         runs = archive._rows(RUNS)
         if runs.height:
             version: Any = runs["version"].max() or 0
-            if version > ARCHIVE_VERSION:
-                raise NotAStoreError(
-                    f"The archive {url!r:.200} has version {version}; "
-                    f"this program reads up to {ARCHIVE_VERSION}.",
-                    "read it with the newest stateanalytics: pip install -U stateanalytics",
-                )
+            manifests.refuse_newer(url, version)
             # Without a name or a manifest it is a run that cannot be read, which is a finding.
             named = runs.select(pl.col("run").fill_null(""), pl.col("manifest").fill_null("null"))
             archive.texts.update(named.iter_rows())

@@ -240,23 +240,73 @@ def package_version() -> str:
 
 
 @dataclass(frozen=True)
-class Runs:
-    """The runs of one source.
+class Archived:
+    """One source of an archive.
 
     Attributes
     ----------
+    root : pathlib.Path
+        The archive.
     runs : tuple of Manifest
-        The readable ones, oldest observation first.
+        Its readable runs, oldest observation first.
     files : tuple of pathlib.Path
         The name of every run, in the order of their writing; a run that was compacted is no
         file of its own.
     wrong : mapping of pathlib.Path to str
-        The problem of each run that cannot be read.
+        The problem of each run that cannot be read. An unreadable note of looks is a source of
+        its own.
+    attempt : Attempt, optional
+        The last collection, where that failed.
+    look : Look, optional
+        The last collection that the archive has a note of. Not compared: a look without news
+        makes no other source.
     """
 
+    root: Path
     runs: tuple[Manifest, ...] = ()
     files: tuple[Path, ...] = ()
     wrong: Mapping[Path, str] = field(default_factory=dict)
+    attempt: Attempt | None = None
+    look: Look | None = field(default=None, compare=False)
+
+    @property
+    def label(self) -> str:
+        """The name of the source when it was archived last."""
+        if self.last is not None:
+            return self.last.label
+        return self.attempt.label if self.attempt and not self.wrong else str(self.files[0])
+
+    @property
+    def last_at(self) -> datetime | None:
+        """The newest moment that any of its runs proved."""
+        return self.runs[-1].last_at if self.runs else None
+
+    @property
+    def last(self) -> Manifest | None:
+        """The newest run, whatever it observed."""
+        return max(self.runs, key=lambda run: (run.number, run.run), default=None)
+
+    @property
+    def looked_at(self) -> datetime | None:
+        """The time of the last collection; a killed run may have left no note of its look."""
+        if self.last is None:
+            return None
+        observed_at = self.last.observed_at
+        return observed_at if self.look is None else max(self.look.at, observed_at)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the last collection found nothing new."""
+        look = self.look
+        return look is not None and look.status == "unchanged" and look.at == self.looked_at
+
+    @property
+    def own_files(self) -> list[Path]:
+        """The paths of this source alone: manifests, folders of shards, notes of attempts."""
+        folders = {(run.system, run.key) for run in self.runs}
+        rows = [self.root / SHARDS / system / key for system, key in sorted(folders)]
+        notes = {attempt_path(self.root, key) for _, key in folders}
+        return [*self.files, *rows, *sorted(notes)]
 
 
 def is_with_runs(root: Path) -> bool:
@@ -264,8 +314,8 @@ def is_with_runs(root: Path) -> bool:
     return any(_NAME.fullmatch(name) or _TABLE.fullmatch(name) for name in _names(root))
 
 
-def runs_by_source(root: Path) -> dict[str, Runs]:
-    """The runs of an archive by the key of their source.
+def runs_by_source(root: Path) -> dict[str, Archived]:
+    """The sources of an archive with their runs, by key, without notes about them.
 
     Runs in a table that cannot be read, or that does not say whose they are, have a key of
     their own, which is no `source_key`.
@@ -282,9 +332,9 @@ def runs_by_source(root: Path) -> dict[str, Runs]:
 def last_runs(root: Path) -> dict[str, Manifest]:
     """The newest readable run of each source by its key, without its shards."""
     return {
-        key: replace(max(each.runs, key=lambda run: (run.number, run.run)), shards=())
-        for key, each in runs_by_source(root).items()
-        if each.runs
+        key: replace(source.last, shards=())
+        for key, source in runs_by_source(root).items()
+        if source.last
     }
 
 
@@ -315,10 +365,11 @@ def _names(root: Path) -> list[str]:
     return sorted(os.listdir(folder)) if folder.is_dir() else []  # noqa: PTH208 - names sort faster
 
 
-def _runs_by_source(root: Path, names: Sequence[str]) -> dict[str, Runs]:
+def _runs_by_source(root: Path, names: Sequence[str]) -> dict[str, Archived]:
     runs: dict[str, dict[str, Manifest]] = {}
     wrong: dict[str, dict[Path, str]] = {}
-    for path in [root / MANIFESTS / name for name in names if _TABLE.fullmatch(name)][-1:]:
+    folder = root / MANIFESTS
+    for path in [folder / name for name in names if _TABLE.fullmatch(name)][-1:]:
         for place, found in _runs_of_table(path):
             if isinstance(found, Manifest):
                 runs.setdefault(found.key, {})[found.name] = found
@@ -329,20 +380,17 @@ def _runs_by_source(root: Path, names: Sequence[str]) -> dict[str, Runs]:
         match = _NAME.fullmatch(name)
         if match is None or name in runs.get(match[1], ()):
             continue  # one that was compacted already
-        path, key = root / MANIFESTS / name, match[1]
+        path, key = folder / name, match[1]
         loose = _run_of_file(path)
         if isinstance(loose, Manifest):
             runs.setdefault(key, {})[name] = loose
         else:
             wrong.setdefault(key, {})[path] = loose
     return {
-        key: Runs(
+        key: Archived(
+            root,
             tuple(sorted(runs.get(key, {}).values(), key=lambda run: run.order)),
-            tuple(
-                sorted(
-                    [*(root / MANIFESTS / name for name in runs.get(key, ())), *wrong.get(key, ())]
-                )
-            ),
+            tuple(sorted([*(folder / name for name in runs.get(key, ())), *wrong.get(key, ())])),
             wrong.get(key, {}),
         )
         for key in sorted({*runs, *wrong})
@@ -378,12 +426,7 @@ def _runs_of_table(path: Path) -> Iterator[tuple[Path, Manifest | tuple[str, str
     except _UNREADABLE as error:
         yield path, (path.name, _problem(error))
         return
-    if version > ARCHIVE_VERSION:
-        raise NotAStoreError(
-            f"The archive {str(path.parents[1])!r} has version {version}; "
-            f"this program reads up to {ARCHIVE_VERSION}.",
-            "read it with the newest stateanalytics: pip install -U stateanalytics",
-        )
+    refuse_newer(str(path.parents[1]), version)
     for number, line in enumerate(lines[1:], 2):
         place = path.with_name(f"{path.name}:{number}")
         given: Any = None
@@ -398,6 +441,16 @@ def _runs_of_table(path: Path) -> Iterator[tuple[Path, Manifest | tuple[str, str
             key = given.get("key") if isinstance(given, dict) else None
             is_known = isinstance(key, str) and _KEY.fullmatch(key)
             yield place, (key if is_known and isinstance(key, str) else place.name, run)
+
+
+def refuse_newer(archive: str, version: int) -> None:
+    """Refuse an archive that a newer version wrote."""
+    if version > ARCHIVE_VERSION:
+        raise NotAStoreError(
+            f"The archive {archive!r:.200} has version {version}; "
+            f"this program reads up to {ARCHIVE_VERSION}.",
+            "read it with the newest stateanalytics: pip install -U stateanalytics",
+        )
 
 
 _UNREADABLE = (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -23,13 +23,14 @@ from stateanalytics.core.windows import TICK, minute_of, read_window
 from stateanalytics.errors import ArgumentError, NotAStoreError
 from stateanalytics.io import budget
 from stateanalytics.io.archive import manifests
+from stateanalytics.io.archive.manifests import Archived, Manifest
 from stateanalytics.io.files import read_octets, read_parquet
 from stateanalytics.io.findings import all_findings, counted, noted
 from stateanalytics.io.observations import as_last_seen
 from stateanalytics.io.parts import Parts
 
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
-_RANGE = re.compile(r"(?:(\d{4})-)?W(\d{2})", re.IGNORECASE)
+_RANGE = re.compile(r"\s*(\d{4})-W(\d{2})\s*(?:\.\.\s*(?:(\d{4})-)?W(\d{2})\s*)?", re.IGNORECASE)
 _HOW = 'weeks="2026-W10..W21", weeks="2026-W21", or weeks="2025-W50..2026-W03"'
 
 
@@ -60,14 +61,11 @@ class ChosenWeeks:
         >>> ChosenWeeks.of("2026-W10..W21")
         ChosenWeeks(first='2026-W10', last='2026-W21')
         """
-        parts = [_RANGE.fullmatch(part.strip()) for part in str(text).split("..")]
-        match parts:
-            case [re.Match() as first] if first[1]:
-                chosen = cls(_week(first[1], first[2]), _week(first[1], first[2]))
-            case [re.Match() as first, re.Match() as last] if first[1]:
-                chosen = cls(_week(first[1], first[2]), _week(last[1] or first[1], last[2]))
-            case _:
-                raise ArgumentError(f"weeks needs ISO weeks; found {text!r:.80}.", _HOW)
+        parts = _RANGE.fullmatch(str(text))
+        if not parts:
+            raise ArgumentError(f"weeks needs ISO weeks; found {text!r:.80}.", _HOW)
+        year, week, last_year, last_week = parts.groups()
+        chosen = cls(_week(year, week), _week(last_year or year, last_week or week))
         if chosen.first > chosen.last:
             raise ArgumentError(
                 f"weeks runs forward; {text!r:.80} ends before it begins.",
@@ -113,71 +111,6 @@ Weeks = Callable[[str], bool]
 """A test for a requested week; `ACROSS` is always read."""
 
 
-@dataclass(frozen=True)
-class Archived:
-    """One source of an archive.
-
-    Attributes
-    ----------
-    root : pathlib.Path
-        The archive.
-    label : str
-        The name of the source when it was archived last.
-    runs : tuple of Manifest
-        Its readable runs, oldest observation first.
-    files : tuple of pathlib.Path
-        All its manifests.
-    wrong : mapping of pathlib.Path to str
-        The problem of each manifest that cannot be read. An unreadable note of looks is a
-        source of its own.
-    attempt : Attempt, optional
-        The last collection, where that failed.
-    look : Look, optional
-        The last collection that the archive has a note of. Not compared: a look without news
-        makes no other source.
-    """
-
-    root: Path
-    label: str
-    runs: tuple[manifests.Manifest, ...]
-    files: tuple[Path, ...]
-    wrong: Mapping[Path, str]
-    attempt: manifests.Attempt | None = None
-    look: manifests.Look | None = field(default=None, compare=False)
-
-    @property
-    def last_at(self) -> datetime | None:
-        """The newest moment that any of its runs proved."""
-        return self.runs[-1].last_at if self.runs else None
-
-    @property
-    def last(self) -> manifests.Manifest | None:
-        """The newest run, whatever it observed."""
-        return max(self.runs, key=lambda run: (run.number, run.run), default=None)
-
-    @property
-    def looked_at(self) -> datetime | None:
-        """The time of the last collection; a killed run may have left no note of its look."""
-        if self.last is None:
-            return None
-        observed_at = self.last.observed_at
-        return observed_at if self.look is None else max(self.look.at, observed_at)
-
-    @property
-    def is_unchanged(self) -> bool:
-        """Whether the last collection found nothing new."""
-        look = self.look
-        return look is not None and look.status == "unchanged" and look.at == self.looked_at
-
-    @property
-    def own_files(self) -> list[Path]:
-        """The paths of this source alone: manifests, folders of shards, notes of attempts."""
-        folders = {(run.system, run.key) for run in self.runs}
-        rows = [self.root / "shards" / system / key for system, key in sorted(folders)]
-        notes = {manifests.attempt_path(self.root, key) for _, key in folders}
-        return [*self.files, *rows, *sorted(notes)]
-
-
 def is_archive(path: Path) -> bool:
     """Whether a directory is an archive, with or without a finished run."""
     if not (path / manifests.MANIFESTS).is_dir():
@@ -187,7 +120,7 @@ def is_archive(path: Path) -> bool:
 
 def archived_source(root: Path, key: str) -> Archived:
     """One source of an archive; one without runs if the archive does not have it."""
-    return _archived(root, manifests.runs_by_source(root).get(key, manifests.Runs()))
+    return manifests.runs_by_source(root).get(key, Archived(root))
 
 
 def archived_sources(root: Path) -> list[Archived]:
@@ -202,15 +135,15 @@ def archived_sources(root: Path) -> list[Archived]:
     last_looks, unreadable = manifests.read_looks(root)
     sources = [
         *(
-            replace(_archived(root, runs), attempt=failed.get(key), look=last_looks.get(key))
-            for key, runs in by_key.items()
+            replace(source, attempt=failed.get(key), look=last_looks.get(key))
+            for key, source in by_key.items()
         ),
         *(
-            Archived(root, attempt.label, (), (manifests.attempt_path(root, key),), {}, attempt)
+            Archived(root, files=(manifests.attempt_path(root, key),), attempt=attempt)
             for key, attempt in failed.items()
             if key not in by_key
         ),
-        *(Archived(root, str(path), (), (path,), {path: ""}) for path in unreadable),
+        *(Archived(root, files=(path,), wrong={path: ""}) for path in unreadable),
     ]
     if not by_key:
         raise NotAStoreError(
@@ -219,12 +152,6 @@ def archived_sources(root: Path) -> list[Archived]:
             shell="stateanalytics archive state.db --to history/",
         )
     return sorted(sources, key=lambda source: (source.label, source.files[0].name))
-
-
-def _archived(root: Path, known: manifests.Runs) -> Archived:
-    label = str(next(iter(known.files), root))
-    source = Archived(root, label, known.runs, known.files, known.wrong)
-    return source if source.last is None else replace(source, label=source.last.label)
 
 
 def read_archived(
@@ -262,17 +189,15 @@ def read_many_archived(
     ``labels`` are the names of the sources in all rows.
     """
     shapes = {**frames, **_CANONICAL}
-    wanted = _wanted(sources, labels, weeks)
-    opened = _opened(wanted, shapes)
+    opened = _opened(sources, labels, weeks, shapes)
     if any(found.code == "archive.shard_missing" for found in opened):
         # It may have been compacted since the runs were listed.
         current = [_with_current_files(source) for source in sources]
         if [source.runs for source in current] != [source.runs for source in sources]:
-            wanted = _wanted(current, labels, weeks)
-            opened = _opened(wanted, shapes)
+            opened = _opened(current, labels, weeks, shapes)
     rows_of: list[list[_Opened]] = [[] for _ in sources]
     for found in opened:
-        rows_of[found.wanted.number].append(found)
+        rows_of[found.number].append(found)
     return [
         _part_of_source(source, label, rows, frames, is_whole=weeks is None)
         for source, label, rows in zip(sources, labels, rows_of, strict=True)
@@ -306,7 +231,7 @@ def _part_of_source(
     latest = source.runs[-1]
     by_run: dict[str, list[_Opened]] = {run.name: [] for run in source.runs}
     for found in rows:
-        by_run[found.wanted.run.name].append(found)
+        by_run[found.run.name].append(found)
     # A run that found only files touched wrote no rows, and removes none.
     observations = [
         _parts_of_run(run, by_run[run.name], label)
@@ -324,7 +249,7 @@ def _part_of_source(
         *(
             _stacked([each])
             for each in by_run[latest.name]
-            if each.wanted.shard.frame == "findings" and each.whole is not None
+            if each.shard.frame == "findings" and each.whole is not None
         ),
         *_unreadable_manifests(source),
         *_failed_attempt(source),
@@ -343,23 +268,22 @@ def _part_of_source(
     )
 
 
-def _is_wanted(
-    shard: manifests.Shard, run: manifests.Manifest, latest: manifests.Manifest, weeks: Weeks | None
-) -> bool:
-    if shard.frame == "findings":
-        return run is latest
-    return weeks is None or shard.week == manifests.ACROSS or weeks(shard.week)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Rows to open: the number of their source, its name, the run and the shard."""
+@dataclass(slots=True)
+class _Opened:
+    """The rows of a shard, and where in all rows they begin; or the problem with it."""
 
     number: int
+    """Of its source, of which ``label`` is the name."""
     label: str
     root: Path
-    run: manifests.Manifest
+    run: Manifest
     shard: manifests.Shard
+    whole: pl.DataFrame | None = None
+    begin: int = 0
+    n_rows: int = 0
+    code: str = ""
+    problem: str = ""
+    unknown: tuple[str, ...] = ()
 
     @property
     def file(self) -> tuple[object, ...]:
@@ -373,41 +297,31 @@ class _Wanted:
         return self.shard.path(self.root, self.run.system, self.run.key)
 
 
-def _wanted(
-    sources: Sequence[Archived], labels: Sequence[str], weeks: Weeks | None
-) -> list[_Wanted]:
-    return [
-        _Wanted(number, label, source.root, run, shard)
-        for number, (source, label) in enumerate(zip(sources, labels, strict=True))
-        for run in source.runs
-        for shard in run.shards
-        if _is_wanted(shard, run, source.runs[-1], weeks)
-    ]
-
-
-@dataclass(slots=True)
-class _Opened:
-    """The rows of a shard, and where in all rows they begin; or the problem with it."""
-
-    wanted: _Wanted
-    whole: pl.DataFrame | None = None
-    begin: int = 0
-    n_rows: int = 0
-    code: str = ""
-    problem: str = ""
-    unknown: tuple[str, ...] = ()
-
-
 class UnfitError(Exception):
     """A shard that cannot be used: the code of the finding, and the problem in words."""
 
 
-def _opened(wanted: Sequence[_Wanted], shapes: Mapping[str, schema.Frame]) -> list[_Opened]:
-    """The rows of each shard, in order; each file is opened once."""
-    opened = [_Opened(one) for one in wanted]
+def _opened(
+    sources: Sequence[Archived],
+    labels: Sequence[str],
+    weeks: Weeks | None,
+    shapes: Mapping[str, schema.Frame],
+) -> list[_Opened]:
+    """The rows of each shard of some weeks, in order; each file is opened once."""
+    opened = [
+        _Opened(number, label, source.root, run, shard)
+        for number, (source, label) in enumerate(zip(sources, labels, strict=True))
+        for run in source.runs
+        for shard in run.shards
+        if (
+            run is source.runs[-1]
+            if shard.frame == "findings"
+            else weeks is None or shard.week == manifests.ACROSS or weeks(shard.week)
+        )
+    ]
     files: dict[tuple[object, ...], list[_Opened]] = {}
     for one in opened:
-        files.setdefault(one.wanted.file, []).append(one)
+        files.setdefault(one.file, []).append(one)
     groups = list(files.values())
 
     def read(group: Sequence[_Opened]) -> pl.DataFrame | None:
@@ -423,7 +337,7 @@ def _opened(wanted: Sequence[_Wanted], shapes: Mapping[str, schema.Frame]) -> li
     by_frame: dict[str, list[tuple[pl.DataFrame, list[_Opened]]]] = {}
     for group, rows in zip(groups, frames, strict=True):
         if rows is not None:
-            by_frame.setdefault(group[0].wanted.shard.frame, []).append((rows, group))
+            by_frame.setdefault(group[0].shard.frame, []).append((rows, group))
     for some in by_frame.values():
         _hand_out(some)
     return opened
@@ -434,23 +348,26 @@ _FEW_FILES = 4
 
 
 def _read_file(group: Sequence[_Opened], shapes: Mapping[str, schema.Frame]) -> pl.DataFrame | None:
-    """The rows of a file in today's shape; None, with the problem noted, where it is unfit."""
-    one = group[0].wanted
-    shape = shapes.get(one.shard.frame)
-    unfit = UnfitError("archive.frame_unknown", "of a frame that is not known")
+    """The rows of a file in today's shape; None, with the problem noted, where it is unfit.
+
+    Columns that an older version did not have are null.
+    """
+    one, shape = group[0], shapes.get(group[0].shard.frame)
+    code, problem = "archive.frame_unknown", "of a frame that is not known"
     try:
-        rows = None if shape is None else read_shard(one.path, one.shard)
-        kept = None if shape is None or rows is None else _conformed(rows, shape)
+        if shape is not None:
+            rows = read_shard(one.path, one.shard)
+            kept = shape.conform(rows)
+            for each in group:
+                each.unknown = tuple(name for name in rows.columns if name not in shape.dtypes)
+            return kept
     except UnfitError as error:
-        unfit, rows, kept = error, None, None
-    if shape is None or rows is None or kept is None:
-        for each in group:
-            each.code, each.problem = unfit.args
-        return None
-    unknown = tuple(name for name in rows.columns if name not in shape.dtypes)
+        code, problem = error.args
+    except pl.exceptions.PolarsError:
+        code, problem = "archive.shard_damaged", "not the columns of its frame"
     for each in group:
-        each.unknown = unknown
-    return kept
+        each.code, each.problem = code, problem
+    return None
 
 
 def _hand_out(files: Sequence[tuple[pl.DataFrame, list[_Opened]]]) -> None:
@@ -459,7 +376,7 @@ def _hand_out(files: Sequence[tuple[pl.DataFrame, list[_Opened]]]) -> None:
     begin, pieces = 0, []
     for rows, group in files:
         for each in group:
-            shard = each.wanted.shard
+            shard = each.shard
             first, n_rows = (0, rows.height) if shard.first is None else (shard.first, shard.n_rows)
             if first + n_rows > rows.height:
                 each.code, each.problem = "archive.shard_damaged", "without some of its rows"
@@ -467,12 +384,12 @@ def _hand_out(files: Sequence[tuple[pl.DataFrame, list[_Opened]]]) -> None:
                 pieces.append((each, begin + first, n_rows))
         begin += rows.height
     # The pieces of one source lie together from here on.
-    pieces.sort(key=lambda piece: piece[0].wanted.number)
+    pieces.sort(key=lambda piece: piece[0].number)
     counts = [n_rows for _, _, n_rows in pieces]
     numbered = pl.DataFrame(
         {
-            "source": [each.wanted.label for each, _, _ in pieces],
-            "system": [each.wanted.run.system for each, _, _ in pieces],
+            "source": [each.label for each, _, _ in pieces],
+            "system": [each.run.system for each, _, _ in pieces],
             "first": [first for _, first, _ in pieces],
             "n": counts,
         },
@@ -525,22 +442,14 @@ def read_shard(path: Path, shard: manifests.Shard) -> pl.DataFrame:
         raise UnfitError("archive.shard_damaged", "no Parquet") from None
 
 
-def _conformed(rows: pl.DataFrame, shape: schema.Frame) -> pl.DataFrame:
-    """Rows in today's shape; columns that an older version did not have are null."""
-    try:
-        return rows if rows.schema == shape.dtypes else shape.conform(rows)
-    except pl.exceptions.PolarsError:
-        raise UnfitError("archive.shard_damaged", "not the columns of its frame") from None
-
-
-def _parts_of_run(run: manifests.Manifest, opened: Sequence[_Opened], label: str) -> Parts:
+def _parts_of_run(run: Manifest, opened: Sequence[_Opened], label: str) -> Parts:
     by_frame: dict[str, list[_Opened]] = {}
     for each in opened:
-        if each.whole is not None and each.wanted.shard.frame != "findings":
-            by_frame.setdefault(each.wanted.shard.frame, []).append(each)
+        if each.whole is not None and each.shard.frame != "findings":
+            by_frame.setdefault(each.shard.frame, []).append(each)
     named = {name: _stacked(pieces) for name, pieces in by_frame.items()}
     entities, transitions, events = (
-        named.pop(name) if name in named else frame.empty() for name, frame in FACTS.items()
+        named.pop(name, frame.empty()) for name, frame in FACTS.items()
     )
     none = schema.FINDINGS.empty()
     return Parts(run.system, run.format, entities, transitions, events, none, named, label)
@@ -602,20 +511,17 @@ def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
             yield noted(source.label, runs[-1].system, code, n_rows=len(runs), example=example)
 
 
-_SEVERITY = {"archive.frame_unknown": "warning"}
-
-
 def _shard_problems(
     source: Archived, system: str, rows: Sequence[_Opened]
 ) -> Iterator[pl.DataFrame]:
     """One finding for all files with the same problem, and for each unknown column."""
-    unread: dict[tuple[str, str, str], list[tuple[manifests.Manifest, manifests.Shard]]] = {}
+    unread: dict[tuple[str, str, str], list[tuple[Manifest, manifests.Shard]]] = {}
     unknown: dict[tuple[str, str], int] = {}
     for each in rows:
-        shard = each.wanted.shard
+        shard = each.shard
         if each.whole is None:
             key = (each.code, each.problem, shard.frame)
-            unread.setdefault(key, []).append((each.wanted.run, shard))
+            unread.setdefault(key, []).append((each.run, shard))
         for column in each.unknown:
             unknown[shard.frame, column] = unknown.get((shard.frame, column), 0) + shard.n_rows
     for (code, problem, frame), shards in unread.items():
@@ -625,7 +531,7 @@ def _shard_problems(
             source.label,
             system,
             code,
-            _SEVERITY.get(code, "error"),
+            "warning" if code == "archive.frame_unknown" else "error",
             f"files of the archive: {problem}",
             n_rows=sum(shard.n_rows for _, shard in shards),
             table=frame,
@@ -639,7 +545,7 @@ def _shard_problems(
 
 def _skipped_weeks(source: Archived, system: str, rows: Sequence[_Opened]) -> pl.DataFrame:
     every = [shard for run in source.runs for shard in run.shards if shard.frame != "findings"]
-    opened = [each.wanted.shard for each in rows if each.wanted.shard.frame != "findings"]
+    opened = [each.shard for each in rows if each.shard.frame != "findings"]
     n_read, n_all = (
         sum({shard.sha256: shard.n_bytes for shard in shards}.values())
         for shards in (opened, every)

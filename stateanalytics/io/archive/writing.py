@@ -22,7 +22,8 @@ from stateanalytics.core.facts import losses_of
 from stateanalytics.core.redaction import redact
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io.archive import manifests
-from stateanalytics.io.archive.reading import FACTS, Archived, archived_source, read_archived
+from stateanalytics.io.archive.manifests import Archived
+from stateanalytics.io.archive.reading import FACTS, archived_source, read_archived
 from stateanalytics.io.as_of import newest_proven
 from stateanalytics.io.observations import CHANGE, EVENT, is_owned_elsewhere
 from stateanalytics.io.outputs import alone_in, put_whole
