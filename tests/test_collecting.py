@@ -332,10 +332,10 @@ def test_a_source_has_one_key_on_whatever_machine_it_is_read(hosts, tmp_path, mo
         sa.collect(named(hosts)[:1], tmp_path / "history", executor=pool)
         original = archiving._archived
 
-        def elsewhere(batch):
+        def elsewhere(*batch):
             with monkeypatch.context() as patched:
                 patched.setattr("platform.node", lambda: "another-host")
-                return original(batch)
+                return original(*batch)
 
         monkeypatch.setattr(archiving, "_archived", elsewhere)
         again = sa.collect(named(hosts)[:1], tmp_path / "history", executor=pool)
@@ -372,20 +372,20 @@ def test_any_executor_does(hosts, tmp_path, monkeypatch, kind):
     assert statuses(rows) == {**NOTHING, **dict.fromkeys("bc", "archived")}
 
 
-def _dies_of(victim, batch):
-    if any(source.path.parent.name == victim for source in batch.sources):
+def _dies_of(victim, to, sources):
+    if any(source.place.path.parent.name == victim for source in sources):
         os.kill(os.getpid(), signal.SIGKILL)
-    return archiving._archived(batch)
+    return archiving._archived(to, sources)
 
 
 @pytest.mark.slow
 def test_a_process_that_is_killed_costs_the_store_that_killed_it(hosts, tmp_path, monkeypatch):
     original = archiving._Processes.run
 
-    def run(processes, batch):
+    def run(processes, *batch):
         with monkeypatch.context() as patched:
             patched.setattr(archiving, "_archived", partial(_dies_of, "b"))
-            return original(processes, batch)
+            return original(processes, *batch)
 
     monkeypatch.setattr(archiving._Processes, "run", run)
     rows = sa.collect(named(hosts)[:2], tmp_path / "history", jobs=2)

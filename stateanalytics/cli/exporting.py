@@ -164,22 +164,20 @@ def archive(
     """
     from stateanalytics.systems.archiving import Archiving, collect_each, compact_archive
 
-    archiving = Archiving.at(
-        to, bodies=bodies, redacted=redact, budget=ctx.meta.get(options.BUDGET)
-    )
+    on_error: OnError = "salvage" if salvage else "skip"
+    budget = ctx.meta.get(options.BUDGET)
+    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget, on_error=on_error)
     if compact:
         if sources:
             raise click.UsageError("--compact joins the files of FOLDER; it reads no SOURCE.")
         click.echo("compacted" if compact_archive(to) else "nothing to compact")
         return
-    on_error: OnError = "salvage" if salvage else "skip"
     totals: Counter[str] = Counter()
-    for rows in collect_each(archiving, sources, jobs=jobs, on_error=on_error):
-        for row in rows.iter_rows(named=True):
-            totals[row["status"]] += 1
-            if row["status"] == "archived" and row["message"]:
-                options.warn(f"{row['source']}: {row['message']}")
-            click.echo(visible(_line(row)), err=row["status"] == "failed")
+    for row in collect_each(archiving, sources, jobs=jobs):
+        totals[row["status"]] += 1
+        if row["status"] == "archived" and row["message"]:
+            options.warn(f"{row['source']}: {row['message']}")
+        click.echo(visible(_line(row)), err=row["status"] == "failed")
     if totals.total() > 1:
         counts = ", ".join(f"{n:,} {status}" for status, n in sorted(totals.items()))
         click.echo(f"{totals.total():,} sources: {counts}")

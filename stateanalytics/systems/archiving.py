@@ -32,7 +32,6 @@ from stateanalytics.io.archive import compacting, manifests
 from stateanalytics.io.archive.delta import DeltaArchive, name_of
 from stateanalytics.io.archive.manifests import (
     SCHEMA_VERSION,
-    Archived,
     Manifest,
     last_runs,
     source_key,
@@ -46,7 +45,7 @@ from stateanalytics.io.files import is_url, refuse_scheme
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems import detail_frames, system_named
+from stateanalytics.systems import detail_frames
 from stateanalytics.systems.base import expanded
 from stateanalytics.systems.places import Place, companions_of, files_of, find_places, is_pattern
 from stateanalytics.systems.reading import OnError, read_place
@@ -79,6 +78,8 @@ class Archiving:
         The wall clock.
     budget : Budget, optional
         Limits of reading each source.
+    on_error : {"skip", "raise", "salvage"}
+        As for `read`, for each source.
     remote : DeltaArchive, optional
         The archive at a URL that the folder is a private copy of.
     """
@@ -87,6 +88,7 @@ class Archiving:
     options: Options
     clock: Callable[[], datetime] = wall_clock
     budget: Budget | None = None
+    on_error: OnError = "skip"
     remote: DeltaArchive | None = None
 
     @classmethod
@@ -97,6 +99,7 @@ class Archiving:
         bodies: bool = False,
         redacted: bool = False,
         budget: Budget | str | None = None,
+        on_error: OnError = "skip",
     ) -> Archiving:
         """The archive in a folder, or at a URL.
 
@@ -115,7 +118,7 @@ class Archiving:
         limits = None if budget is None else Budget.of(budget)
         if is_url(to):
             remote = DeltaArchive.at(str(to))
-            return cls(remote.root, options, budget=limits, remote=remote)
+            return cls(remote.root, options, budget=limits, on_error=on_error, remote=remote)
         refuse_scheme(to)
         # Through a link the archive is written to the place that the link leads to.
         root = Path(os.path.realpath(expanded(str(to))))
@@ -126,9 +129,9 @@ class Archiving:
                 'name a new folder, such as "history/"',
                 shell="name a new folder, such as --to history/",
             )
-        return cls(root, options, budget=limits)
+        return cls(root, options, budget=limits, on_error=on_error)
 
-    def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | pl.DataFrame]:
+    def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | Row]:
         """The sources that paths name, deduplicated; a row of `ARCHIVED` for a name of nothing."""
         seen: set[Path] = set()
         for name in [[path] for path in named] or [[]]:
@@ -145,55 +148,38 @@ class Archiving:
                     seen.add(place.path.resolve())
                     yield place
 
-    def add_place(
-        self, place: Place, on_error: OnError, key_and_path: tuple[str, str], last: Manifest | None
-    ) -> pl.DataFrame:
-        """Archive the source at a place: a row of `ARCHIVED`, even where that fails.
-
-        Parameters
-        ----------
-        place : Place
-            The source.
-        on_error : {"skip", "raise", "salvage"}
-            As for `read`.
-        key_and_path : (str, str)
-            Its `key_of` on the machine that started the collection.
-        last : Manifest or None
-            Its last run, as of the start of the collection.
-        """
-        began, (key, where) = self.clock(), key_and_path
+    def add_source(self, source: Source) -> Row:
+        """Archive a source: a row of `ARCHIVED`, even where that fails."""
+        began, place, last = self.clock(), source.place, source.last
         system = "" if last is None else last.system
-        if last is not None and self.is_unchanged(place, on_error, last):
-            return outcome(place.label, last.system, "unchanged")
+        if source.is_unchanged or self.is_unchanged(place, last):
+            return outcome(place.label, system, "unchanged")
         try:
             with spend(self.budget or Budget()):
-                part = read_place(place, bodies=self.options.bodies, on_error=on_error)
+                part = read_place(place, bodies=self.options.bodies, on_error=self.on_error)
             try:
                 inputs = [place.path, *companions_of(place, part.system), *part.inputs]
                 refuse_inputs(self.root, inputs)
                 # Files that only the content names are not known before it is opened: no digest.
-                files = self._digest(place, part.system, began, on_error)
-                files = "" if part.inputs else files
-                return self.add(part, key, where=where, files=files, observed_at=began)
+                files = "" if part.inputs else self._digest(place, part.system, began)
+                return self.add(part, *source.key, files=files, observed_at=began)
             finally:
                 for store in part.stores:
                     store.close()
         except (SourceError, ArgumentError, NoRoomError) as error:
             return outcome(place.label, system, "failed", message=_with_hint(error))
 
-    def is_unchanged(self, place: Place, on_error: OnError, last: Manifest) -> bool:
+    def is_unchanged(self, place: Place, last: Manifest | None) -> bool:
         """Whether the files of a source have the sizes and times that its last run found."""
-        files = self._digest(place, last.system, self.clock(), on_error)
-        return files != "" and files == last.files
+        files = "" if last is None else self._digest(place, last.system, self.clock())
+        return last is not None and files != "" and files == last.files
 
-    def _digest(self, place: Place, system: str, now: datetime, on_error: OnError) -> str:
+    def _digest(self, place: Place, system: str, now: datetime) -> str:
         limits = () if self.budget is None else (self.budget,)
-        words = (self.options, on_error, SCHEMA_VERSION, manifests.package_version(), *limits)
+        words = (self.options, self.on_error, SCHEMA_VERSION, manifests.package_version(), *limits)
         return digest_of_files(files_of(place, system), now, *words)
 
-    def add(
-        self, part: Parts, key: str, *, where: str, files: str, observed_at: datetime
-    ) -> pl.DataFrame:
+    def add(self, part: Parts, key: str, where: str, *, files: str, observed_at: datetime) -> Row:
         """Archive one source that was read."""
         if not part.system:
             messages = part.findings["message"].to_list()
@@ -243,22 +229,22 @@ class Archiving:
                 rows.append(outcome(label, source["system"], "same", message=message))
                 continue
             place = places.get(label)
-            key, where = key_of(place) if place else (source_key(platform.node(), label), label)
+            key = key_of(place) if place else (source_key(platform.node(), label), label)
             if self.remote is not None:
-                self.remote.fetch([key])
+                self.remote.fetch(key[:1])
             part = _part_of(facts, source)
-            rows.append(self.add(part, key, where=where, files="", observed_at=self.clock()))
-            notes.append((key, rows[-1]))
+            rows.append(self.add(part, *key, files="", observed_at=self.clock()))
+            notes.append((key[0], rows[-1]))
         self.note(notes)
         self.tidy(is_all=is_compacted)
-        return pl.concat(rows)
+        return pl.DataFrame(rows, ARCHIVED.dtypes)
 
-    def note(self, rows: Sequence[tuple[str, pl.DataFrame]], there: Sequence[str] = ()) -> None:
+    def note(self, rows: Sequence[tuple[str, Row]], there: Sequence[str] = ()) -> None:
         """Record in the archive which sources were collected and which failed.
 
         Parameters
         ----------
-        rows : sequence of (str, polars.DataFrame)
+        rows : sequence of (str, dict)
             Keys of sources, each with its row of `ARCHIVED`.
         there : sequence of str
             Keys of sources that failed earlier and exist now.
@@ -271,14 +257,11 @@ class Archiving:
         if not self.root.exists():
             return
         now, is_masked = self.clock(), self.options.redacted
-        statuses = {key: row["status"].item() for key, row in rows}
-        collected = {
-            key: status for key, status in statuses.items() if status in manifests.STATUSES
-        }
+        collected = {key: row["status"] for key, row in rows if row["status"] in manifests.STATUSES}
         failed = []
         for key, row in rows:
-            if statuses[key] == "failed":
-                texts = [row[name].item() for name in ("source", "message")]
+            if row["status"] == "failed":
+                texts = [row["source"], row["message"]]
                 label, message = map(masked_text, texts) if is_masked else texts
                 # What to type now is no news for who reads the archive later.
                 failed.append(manifests.Attempt(key, label, now, message.partition(_HINT)[0]))
@@ -360,13 +343,17 @@ def _part_of(facts: Facts, source: dict[str, object]) -> Parts:
     )
 
 
+Row = dict[str, Any]
+"""One row of `ARCHIVED`."""
+
+
 def outcome(
     source: str, system: str, status: str, written: Manifest | None = None, *, message: str = ""
-) -> pl.DataFrame:
+) -> Row:
     """One row of `ARCHIVED`."""
     shards = () if written is None else written.shards
     new = [shard for shard in shards if shard.frame != "findings"]
-    row = {
+    return {
         "source": source,
         "system": system,
         "status": status,
@@ -374,7 +361,6 @@ def outcome(
         "size_bytes": sum(shard.n_bytes for shard in new),
         "message": message,
     }
-    return pl.DataFrame([row], schema=ARCHIVED.dtypes)
 
 
 N_A_BATCH = 16
@@ -387,44 +373,28 @@ _N_WAITING = 32
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A place that can be sent to another process, with its system by name."""
+class Source:
+    """A place to collect, and what the process that started the collection knows of it.
 
-    path: Path
-    label: str
-    is_named: bool
-    system: str
-    archived: Archived | None
+    Attributes
+    ----------
+    place : Place
+        The source.
+    key : (str, str)
+        Its `key_of` on that machine, so that it does not depend on the reader.
+    last : Manifest or None
+        Its last run, as searching the archive for it takes longer than sending it.
+    is_unchanged : bool
+        Whether that process has seen that it did not change.
+    """
+
+    place: Place
     key: tuple[str, str]
-    """Of the machine that started the collection, so that it does not depend on the reader."""
-    others: tuple[tuple[str, Path], ...]
     last: Manifest | None
-    """Its last run, as searching the archive for it takes longer than sending it."""
     is_unchanged: bool = False
-    """Whether the process that started the collection has seen that it did not change."""
-
-    @classmethod
-    def of(cls, place: Place, runs: Mapping[str, Manifest]) -> _Source:
-        system = "" if place.system is None else place.system.name
-        own = (place.path.absolute(), place.label, place.is_named, system, place.archived)
-        key = key_of(place)
-        return cls(*own, key, place.others, runs.get(key[0]))
-
-    def place(self) -> Place:
-        system = system_named(self.system) if self.system else None
-        return Place(self.path, self.label, self.is_named, system, self.archived, self.others)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Sources to read one after the other, and the archive."""
-
-    sources: tuple[_Source, ...]
-    archiving: Archiving
-    on_error: OnError
-
-
-Run = Callable[[_Batch], pl.DataFrame]
+Run = Callable[[Archiving, Sequence[Source]], list[Row]]
 
 
 def collect(
@@ -500,18 +470,17 @@ def collect(
     >>> collect(demo_path() / "state.db", history)["status"].to_list()
     ['unchanged']
     """
-    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget)
+    archiving = Archiving.at(to, bodies=bodies, redacted=redact, budget=budget, on_error=on_error)
     # A source of a wrong type is a row of its own, so that it does not stop the others.
     named: list[Any] = (
         list(sources)
         if isinstance(sources, Iterable) and not isinstance(sources, str)
         else [sources]
     )
-    rows = collect_each(archiving, named, executor=executor, jobs=jobs, on_error=on_error)
-    coverage = pl.concat([pl.DataFrame(schema=ARCHIVED.dtypes), *rows])
+    rows = list(collect_each(archiving, named, executor=executor, jobs=jobs))
     if compact:
         archiving.tidy(is_all=True)
-    return coverage
+    return pl.DataFrame(rows, ARCHIVED.dtypes)
 
 
 def compact_archive(archive: str | Path) -> bool:
@@ -577,14 +546,13 @@ def collect_each(
     *,
     executor: Any = None,
     jobs: int = 1,
-    on_error: OnError = "skip",
-) -> Iterator[pl.DataFrame]:
+) -> Iterator[Row]:
     """Rows of `collect`, as soon as they are known.
 
     Yields
     ------
-    polars.DataFrame
-        Some sources: first names of nothing, then the others in the order of their names.
+    dict
+        A source: first names of nothing, then the others in the order of their names.
     """
     check_number("jobs", jobs, 4, is_whole=True, is_above=True)
     if archiving.remote is not None and executor is not None:
@@ -595,58 +563,63 @@ def collect_each(
     sources = list(archiving.places_of(named))
     places = [source for source in sources if isinstance(source, Place)]
     runs = last_runs(archiving.root)
-    missing = [source for source in sources if isinstance(source, pl.DataFrame)]
+    missing = [source for source in sources if not isinstance(source, Place)]
     absent = _absent(runs, named, missing)
-    is_absent = {row["source"].item() for _, row in absent}
+    is_absent = {row["source"] for _, row in absent}
     there = [_key_of_path(str(name)) for name in named if str(name) not in is_absent]
     archiving.note(absent, there)
     yield from (row for _, row in absent)
-    prepared = [_Source.of(place, runs) for place in places]
+    prepared = [
+        Source(replace(place, path=place.path.absolute()), key, runs.get(key[0]))
+        for place in places
+        for key in [key_of(place)]
+    ]
     if archiving.remote is not None:
         # Of the others nothing is copied, so what is written from now on has to wait: compared
         # with nothing, all of their rows would be new.
         prepared = [
-            replace(source, is_unchanged=archiving.is_unchanged(place, on_error, source.last))
-            if source.last
-            else source
-            for source, place in zip(prepared, places, strict=True)
+            replace(source, is_unchanged=archiving.is_unchanged(source.place, source.last))
+            for source in prepared
         ]
         archiving.remote.fetch(
             source.key[0] for source in prepared if source.last and not source.is_unchanged
         )
-    batches = [
-        _Batch(tuple(prepared[i : i + N_A_BATCH]), archiving, on_error)
-        for i in range(0, len(prepared), N_A_BATCH)
-    ]
+    batches = [prepared[i : i + N_A_BATCH] for i in range(0, len(prepared), N_A_BATCH)]
     if executor is None and jobs == 1:
-        yield from _tidied(archiving, (_noted(batch, _archived(batch)) for batch in batches))
+        yield from _noted(archiving, batches, (_archived(archiving, batch) for batch in batches))
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
-            done = threads.map(lambda batch: _tried(run, batch), batches)
-            yield from _tidied(archiving, map(_noted, batches, done))
+            done = threads.map(lambda batch: _tried(run, archiving, batch), batches)
+            yield from _noted(archiving, batches, done)
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
 
 
-def _tidied(archiving: Archiving, rows: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """The rows of batches; the archive is tidied at their end, and after many of them."""
-    for number, of_batch in enumerate(rows, 1):
-        yield of_batch
+def _noted(
+    archiving: Archiving, batches: Sequence[Sequence[Source]], rows: Iterable[list[Row]]
+) -> Iterator[Row]:
+    """The rows of batches, which are recorded in the archive, too.
+
+    It is tidied at their end, and after many of them.
+    """
+    for number, (batch, of_batch) in enumerate(zip(batches, rows, strict=True), 1):
+        archiving.note([(each.key[0], row) for each, row in zip(batch, of_batch, strict=True)])
+        yield from of_batch
         if number % N_BEFORE_COMPACTING == 0:
             archiving.tidy()
     archiving.tidy()
 
 
 def _absent(
-    runs: Mapping[str, Manifest], named: Sequence[str | Path], nothing: Sequence[pl.DataFrame]
-) -> list[tuple[str, pl.DataFrame]]:
+    runs: Mapping[str, Manifest], named: Sequence[str | Path], nothing: Sequence[Row]
+) -> list[tuple[str, Row]]:
     """Names of nothing, and archived sources of the patterns that no longer exist."""
     node = platform.node()
-    rows = [(_key_of_path(row["source"].item()), row) for row in nothing]
+    rows = [(_key_of_path(row["source"]), row) for row in nothing]
     patterns = [os.path.realpath(expanded(str(name))) for name in named if is_pattern(str(name))]
     no_longer_there = [
         (key, outcome(run.place, "", "failed", message="It no longer exists."))
@@ -668,44 +641,33 @@ def _key_of_path(name: str) -> str:
     return source_key(platform.node(), os.path.realpath(expanded(name)))
 
 
-def _archived(batch: _Batch) -> pl.DataFrame:
+def _archived(archiving: Archiving, sources: Sequence[Source]) -> list[Row]:
     """Archive the sources of a batch, in any process."""
-    return pl.concat(
-        [
-            outcome(source.label, source.last.system, "unchanged")
-            if source.last and source.is_unchanged
-            else batch.archiving.add_place(source.place(), batch.on_error, source.key, source.last)
-            for source in batch.sources
-        ]
-    )
+    return [archiving.add_source(source) for source in sources]
 
 
-def _tried(run: Run, batch: _Batch) -> pl.DataFrame:
+def _tried(run: Run, archiving: Archiving, sources: Sequence[Source]) -> list[Row]:
     """Archive a batch; where its process died or refused it, each source on its own."""
     try:
-        return run(batch)
+        return run(archiving, sources)
     # Other executors may raise anything, which must not stop other batches.
     except Exception as error:
-        if len(batch.sources) > 1:
-            return pl.concat(
-                [
-                    _tried(run, _Batch((source,), batch.archiving, batch.on_error))
-                    for source in batch.sources
-                ]
-            )
-        (source,) = batch.sources
+        if len(sources) > 1:
+            return [row for source in sources for row in _tried(run, archiving, [source])]
+        [place] = (source.place for source in sources)
         message = f"{type(error).__name__}: {str(error)[:300]}"
         if isinstance(error, BrokenProcessPool):
             message = "the process that read it was killed"
-        return outcome(source.label, source.system, "failed", message=message)
+        system = "" if place.system is None else place.system.name
+        return [outcome(place.label, system, "failed", message=message)]
 
 
 def _runs(executor: Any) -> Run:
     """A function that runs a batch on an executor of the caller."""
     if hasattr(executor, "submit"):
-        return lambda batch: executor.submit(_archived, batch).result()
+        return lambda *batch: executor.submit(_archived, *batch).result()
     if hasattr(executor, "apply_async"):
-        return lambda batch: executor.apply_async(_archived, (batch,)).get()
+        return lambda *batch: executor.apply_async(_archived, batch).get()
     raise ArgumentError(
         f"collect needs an executor with submit or apply_async; found {in_short(executor)}.",
         "executor=concurrent.futures.ProcessPoolExecutor(), or jobs=4",
@@ -719,7 +681,7 @@ class _Processes:
         self.begun = begun
         self.mine = threading.local()
 
-    def run(self, batch: _Batch) -> pl.DataFrame:
+    def run(self, archiving: Archiving, sources: Sequence[Source]) -> list[Row]:
         if not hasattr(self.mine, "pool"):
             # Threads of polars do not survive a fork.
             context = multiprocessing.get_context("spawn")
@@ -728,7 +690,7 @@ class _Processes:
             )
             self.begun.callback(self.mine.pool.shutdown)
         try:
-            rows: pl.DataFrame = self.mine.pool.submit(_archived, batch).result()
+            rows: list[Row] = self.mine.pool.submit(_archived, archiving, sources).result()
         except BrokenProcessPool:
             del self.mine.pool
             raise
@@ -749,11 +711,3 @@ def _end_with_its_parent() -> None:
             os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-def _noted(batch: _Batch, rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a batch, which are recorded in the archive, too."""
-    keys = [source.key[0] for source in batch.sources]
-    single_rows = [rows[i : i + 1] for i in range(rows.height)]
-    batch.archiving.note(list(zip(keys, single_rows, strict=True)))
-    return rows
