@@ -49,39 +49,28 @@ StateOf = Callable[[Sequence[Path]], "str | None"]
 """The state of the files of an input, given those that its content names; None: not known."""
 
 
-@dataclass(frozen=True)
-class Remembered:
-    """What the cache has of an input.
+def remembered(
+    cache: Cache, place: Place, system: str, state_of: StateOf
+) -> tuple[Parts | None, LastRead | None]:
+    """What a fresh read would give, by the cache, and what one can start from.
 
-    Attributes
-    ----------
-    part : Parts or None
-        What a fresh read would give; None where something changed.
-    kept : LastRead or None
-        What a fresh read can start from.
+    The first is None where something changed, both where there is no sound entry of this version.
     """
-
-    part: Parts | None = None
-    kept: LastRead | None = None
-
-
-def remembered(cache: Cache, place: Place, system: str, state_of: StateOf) -> Remembered:
-    """What the cache has of an input; nothing where that is damaged or of another version."""
     key = _key(place, system)
     entry = cache.get(key)
     if entry is None:
-        return Remembered()
+        return None, None
     try:
         state = state_of([Path(path) for path in entry.head["inputs"]])
         is_same = state is not None and state == entry.head["state"]
         if not is_same and not entry.head["is_kept"]:
-            return Remembered()
+            return None, None
         *_, (part, kept) = _made(entry.head["values"], entry.blocks)
     # A file that is whole, and still not what this version writes.
     except (KeyError, TypeError, ValueError, IndexError, pl.exceptions.PolarsError):
         cache.drop(key)
-        return Remembered()
-    return Remembered(replace(part, kept=kept) if is_same else None, kept)
+        return None, None
+    return replace(part, kept=kept) if is_same else None, kept
 
 
 def remember(cache: Cache, place: Place, part: Parts, state: str | None) -> Parts:
@@ -241,13 +230,12 @@ class Reading:
     ) -> list[Reading]:
         """The readings of places that were read together; ``last`` is the one before, of one."""
         known = None if last is None else last.digested
-        of_stores = [part.stores[0].state if part.stores else None for part in parts]
-        return [
-            cls(place, part, own, state_of_files(place, part, began, of_store, part.opened))
-            for place, part, own, of_store in zip(
-                places, parts, digests(parts, known), of_stores, strict=True
-            )
+        of_stores = [part.stores[0].state if part.stores else "" for part in parts]
+        states = [
+            state_of_files(place, part.system, part.inputs, began, of_store, opened=part.opened)
+            for place, part, of_store in zip(places, parts, of_stores, strict=True)
         ]
+        return list(map(cls, places, parts, digests(parts, known), states))
 
     @property
     def digest(self) -> str:
@@ -258,8 +246,9 @@ class Reading:
         """Whether reading the place again would give the same."""
         if place != self.place or self.state is None:
             return False
-        of_store = state_of_store(place.path) if self.part.stores else None
-        return self.state == state_of_files(place, self.part, datetime.now(UTC), of_store)
+        of_store = state_of_store(place.path) if self.part.stores else ""
+        known = (place, self.part.system, self.part.inputs)
+        return self.state == state_of_files(*known, datetime.now(UTC), of_store)
 
     @property
     def is_open(self) -> bool:
@@ -279,9 +268,11 @@ class Reading:
 
 def state_of_files(
     place: Place,
-    part: Parts,
+    system: str,
+    inputs: Sequence[Path],
     now: datetime,
     of_store: str | None,
+    *,
     opened: Sequence[str] | None = None,
 ) -> str | None:
     """A digest of the files of an input, which changes when somebody writes to them.
@@ -290,12 +281,14 @@ def state_of_files(
     ----------
     place : Place
         The input.
-    part : Parts
-        What was read of it: its system, stores and inputs.
+    system : str
+        Who reads it.
+    inputs : sequence of pathlib.Path
+        Further files, which its content names.
     now : datetime
         As for `cache.digest_of_files`.
     of_store : str or None
-        The state of its store.
+        The state of its store; empty: it has none; None: not known.
     opened : sequence of str, optional
         The files that were read, where that is known.
 
@@ -304,14 +297,13 @@ def state_of_files(
     str or None
         None where equality would prove nothing.
     """
-    if part.stores and of_store is None:
+    if of_store is None:
         return None
     # The state of a store is more exact than sizes and times.
-    if part.stores:
-        files: Sequence[str | Path] = companions_of(place, part.system)
-    else:
-        files = files_of(place, part.system, opened)
-    return digest_of_files([*files, *part.inputs], now, of_store) or None
+    files: Sequence[str | Path] = (
+        companions_of(place, system) if of_store else files_of(place, system, opened)
+    )
+    return digest_of_files([*files, *inputs], now, of_store) or None
 
 
 @dataclass(frozen=True)
@@ -367,7 +359,8 @@ class Pooled:
         is_given, parts = as_of_from == "given", self.observed.parts
         ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
         of_parts = [part.findings for part in parts]
-        findings = all_findings(*of_parts, *ahead, *self._named_twice(), self.observed.findings)
+        twice = [noted(place.label, "", "source.named_twice") for place in self.duplicates]
+        findings = all_findings(*of_parts, *ahead, *twice, self.observed.findings)
         whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
         facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
         if len({part.system for part in parts}) > 1:
@@ -436,9 +429,6 @@ class Pooled:
             ),
             inputs=_inputs(self.readings),
         )
-
-    def _named_twice(self) -> list[pl.DataFrame]:
-        return [noted(place.label, "", "source.named_twice") for place in self.duplicates]
 
 
 @dataclass(frozen=True)

@@ -291,7 +291,6 @@ def _read_places(
                 bodies=bodies,
                 on_error=on_error,
                 before=last,
-                weeks=weeks,
                 keep=keep,
                 cache=cache if last is None else None,
             )
@@ -318,13 +317,12 @@ def read_place(
     bodies: bool,
     on_error: OnError,
     before: Parts | None = None,
-    weeks: Weeks | None = None,
     keep: bool = False,
     cache: Cache | None = None,
 ) -> Parts:
     """Read one input: a store by the system of its tables, files by the system that found them."""
     if place.archived is not None:
-        return _read_archived([place], bodies=bodies, on_error=on_error, weeks=weeks)[0]
+        return _read_archived([place], bodies=bodies, on_error=on_error)[0]
     finder = place.system
     if finder is not None and finder.files is not None:
         files = partial(finder.files.read, place.path, label=place.label, on_error=on_error)
@@ -402,18 +400,15 @@ def _cached(
     """What an earlier process read, where no file changed since; else a fresh read."""
     if cache is None:
         return read(kept)
-    began, stores = wall_clock(), () if store is None else (store,)
-    of_store = None if store is None else store.state
+    began, of_store = wall_clock(), "" if store is None else store.state
 
     def state_of(inputs: Sequence[Path], opened: Sequence[str] | None = None) -> str | None:
-        known = replace(Parts.unread(schema.FINDINGS.empty(), place.label), system=system)
-        whole = replace(known, stores=stores, inputs=tuple(inputs))
-        return pooling.state_of_files(place, whole, began, of_store, opened)
+        return pooling.state_of_files(place, system, inputs, began, of_store, opened=opened)
 
-    held = pooling.remembered(cache, place, system, state_of)
-    if held.part is not None:
-        return held.part
-    part = read(held.kept if kept is None else kept)
+    same, cached = pooling.remembered(cache, place, system, state_of)
+    if same is not None:
+        return same
+    part = read(cached if kept is None else kept)
     size = part.size_bytes if store is None else store.size_bytes
     whole = replace(part, size_bytes=size)
     return pooling.remember(cache, place, whole, state_of(part.inputs, part.opened))
@@ -466,12 +461,10 @@ def _read_by(
 
 def _with_unread(part: Parts, place: Place) -> Parts:
     """The part with findings on files that are not read, and on other systems of a place."""
-    if place.archived is not None:
-        return part
-    odd = [part.findings, _of_others(place, part.system)]
-    if place.system is not None:
-        odd.append(findings_of_files(place.path, place.label, place.system, part.opened))
-    return replace(part, findings=all_findings(*odd))
+    assert place.system is not None
+    unread = findings_of_files(place.path, place.label, place.system, part.opened)
+    findings = all_findings(part.findings, _of_others(place, part.system), unread)
+    return replace(part, findings=findings)
 
 
 def _of_others(place: Place, system: str) -> pl.DataFrame:
