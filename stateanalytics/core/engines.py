@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import narwhals as nw
 import polars as pl
 
 from stateanalytics.core.native import ENGINES, Engine, Values
-from stateanalytics.core.windows import TICK, Moment, read_moment
+from stateanalytics.core.windows import EPOCH, TICK, Moment, read_moment
 from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 
 Frame = nw.LazyFrame[Any]
@@ -249,28 +248,6 @@ def explode_json(frame: Frame, column: str, fields: Mapping[str, type], place: s
     return result
 
 
-def contains(frame: Frame, columns: Mapping[str, tuple[str, str]]) -> Frame:
-    """Add, for pairs of columns of text, whether the first contains the second.
-
-    Parameters
-    ----------
-    frame : narwhals.LazyFrame
-    columns : mapping of str to (str, str)
-        New column: the column that may contain the other, and that other one.
-
-    Examples
-    --------
-    >>> frame = nw.from_native(pl.LazyFrame({"text": ["a, b", "a", None], "part": ["b", "b", "b"]}))
-    >>> contains(frame, {"has": ("text", "part")}).collect()["has"].to_list()
-    [True, False, None]
-    """
-    engine = _engine(frame)
-    return _added(frame, ((new, engine.contains(*pair)) for new, pair in columns.items()))
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def epoch_s(now: Moment) -> float:
     """Epoch seconds of an instant; a number is taken as it is, to the last bit.
 
@@ -285,7 +262,7 @@ def epoch_s(now: Moment) -> float:
     1779840000.0
     """
     moment = read_moment(now, "now")
-    return float(now) if isinstance(now, (int, float)) else (moment - _EPOCH).total_seconds()
+    return float(now) if isinstance(now, (int, float)) else (moment - EPOCH).total_seconds()
 
 
 def add_ages(frame: Frame, now: Moment, columns: Mapping[str, str]) -> Frame:
@@ -314,7 +291,7 @@ def add_ages(frame: Frame, now: Moment, columns: Mapping[str, str]) -> Frame:
     """
     schema, engine = frame.collect_schema(), _engine(frame)
     # Integer microseconds are exact on every engine.
-    now_us = (read_moment(now, "now") - _EPOCH) // TICK
+    now_us = (read_moment(now, "now") - EPOCH) // TICK
     dated = {new: old for new, old in columns.items() if isinstance(schema[old], nw.Datetime)}
     aged = _added(frame, ((new, engine.age_s(old, now_us)) for new, old in dated.items()))
 

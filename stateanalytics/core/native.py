@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import narwhals as nw
 import polars as pl
@@ -18,61 +18,37 @@ Value = str | int | float | bool | None
 Values = Sequence[Value] | pl.Series
 
 
-class Engine(Protocol):
-    """Expressions of one engine; a column is named, never given."""
+class _Polars:
+    """Expressions of polars; a column is named, never given."""
 
     def with_columns(self, native: Any, columns: Mapping[str, Any]) -> Any:
         """The frame with new columns, or columns replaced."""
-
-    def position(self, column: str, words: Sequence[str]) -> Any:
-        """Position of each word in a vocabulary; null outside of it."""
-
-    def item(self, column: str, values: Values) -> Any:
-        """The value at each position from 0; null where that is null."""
-
-    def contains(self, text: str, part: str) -> Any:
-        """Whether one column of text contains the text of another one."""
-
-    def age_s(self, column: str, now_us: int) -> Any:
-        """Seconds from a moment to an instant in epoch microseconds; the epoch is never."""
-
-    def span_s(self, earlier: str, later: str) -> Any:
-        """Seconds between two moments."""
-
-    def explode(
-        self, native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
-    ) -> Any:
-        """See `engines.explode_json`; ``kept`` are the other columns."""
-
-
-class _Polars:
-    """Expressions of polars."""
-
-    def with_columns(self, native: Any, columns: Mapping[str, Any]) -> Any:
         return native.with_columns(**columns)
 
     def position(self, column: str, words: Sequence[str]) -> Any:
+        """Position of each word in a vocabulary; null outside of it."""
         return pl.col(column).cast(pl.Enum(words), strict=False).to_physical()
 
     def item(self, column: str, values: Values) -> Any:
+        """The value at each position from 0; null where that is null."""
         dtypes = {str: pl.String, float: pl.Float64, bool: pl.Boolean, int: pl.Int16}
         is_series = isinstance(values, pl.Series)
         series = values if is_series else pl.Series(values, dtype=dtypes[_kind_of(values)])
         return pl.lit(series).gather(pl.col(column).cast(pl.UInt32))
 
-    def contains(self, text: str, part: str) -> Any:
-        return pl.col(text).str.contains(pl.col(part), literal=True)
-
     def age_s(self, column: str, now_us: int) -> Any:
+        """Seconds from a moment to an instant in epoch microseconds; the epoch is never."""
         at = pl.col(column).dt.epoch("us")
         return pl.when(at != 0).then((pl.lit(now_us) - at) / _million())
 
     def span_s(self, earlier: str, later: str) -> Any:
+        """Seconds between two moments."""
         return (pl.col(later).dt.epoch("us") - pl.col(earlier).dt.epoch("us")) / _million()
 
     def explode(
         self, native: Any, kept: list[str], column: str, fields: Mapping[str, type], place: str
     ) -> Any:
+        """See `engines.explode_json`; ``kept`` are the other columns."""
         dtypes = {name: pl.Float64 if kind is float else pl.String for name, kind in fields.items()}
         items = pl.col(column).str.json_decode(pl.List(pl.Struct(dtypes)))
         return (
@@ -128,11 +104,6 @@ class _DuckDB:
         if not has_none:
             return item
         return FunctionExpression("nullif", item, ConstantExpression("")).cast(dtype)
-
-    def contains(self, text: str, part: str) -> Any:
-        from duckdb import ColumnExpression, FunctionExpression
-
-        return FunctionExpression("contains", ColumnExpression(text), ColumnExpression(part))
 
     def age_s(self, column: str, now_us: int) -> Any:
         from duckdb import CaseExpression, ConstantExpression
@@ -192,11 +163,6 @@ class _Spark:
         item = sf.get(items, sf.col(column).cast("int"))
         return sf.nullif(item, sf.lit("")).cast(dtype) if has_none else item
 
-    def contains(self, text: str, part: str) -> Any:
-        from pyspark.sql import functions as sf
-
-        return sf.contains(sf.col(text), sf.col(part))
-
     def age_s(self, column: str, now_us: int) -> Any:
         from pyspark.sql import functions as sf
 
@@ -226,6 +192,7 @@ def _spark_microseconds(column: str) -> Any:
     return sf.unix_micros(sf.col(column).cast("timestamp"))
 
 
+Engine = _Polars | _DuckDB | _Spark
 ENGINES: Mapping[nw.Implementation, Engine] = MappingProxyType(
     {
         nw.Implementation.POLARS: _Polars(),

@@ -392,7 +392,6 @@ def classify_session_health_by_age(
     return adapter.give_back(judged)
 
 
-_STATUS = f"{TEMPORARY}status"
 _RANK = f"{TEMPORARY}rank"
 
 

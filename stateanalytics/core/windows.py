@@ -18,7 +18,7 @@ Moment: TypeAlias = datetime | date | str | int | float
 
 WEEK = timedelta(days=7)
 TICK = timedelta(microseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO_WEEK = re.compile(r"(\d{4})-?[Ww](\d{2})")
 _PERIOD = re.compile(r"(\d{4})(?:-[Qq]([1-4])|-(\d{2})(?:-(\d{2}))?)?")
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -29,7 +29,7 @@ _HOW_IN_SHELL = "--week 2026-W21, or --since 2026-05-18 --until 2026-05-25"
 
 def instant(at: datetime) -> pl.Expr:
     """A moment as an expression: polars asks its engine twice for one with a time zone."""
-    return pl.lit((at - _EPOCH) // TICK, pl.Int64).cast(pl.Datetime("us", "UTC"))
+    return pl.lit((at - EPOCH) // TICK, pl.Int64).cast(pl.Datetime("us", "UTC"))
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _moment(value: object, zone: tzinfo) -> datetime | None:
     if isinstance(value, date):
         return _midnight(value, zone)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        return _EPOCH + timedelta(seconds=value)
+        return EPOCH + timedelta(seconds=value)
     return None
 
 
@@ -290,7 +290,7 @@ def zone_of(tz: object) -> tzinfo:
 @cache
 def _zone_of(name: str) -> ZoneInfo:
     # Only zones that polars knows, too: no "localtime" of a machine.
-    pl.Series([_EPOCH]).dt.convert_time_zone(name)
+    pl.Series([EPOCH]).dt.convert_time_zone(name)
     return ZoneInfo(name)
 
 

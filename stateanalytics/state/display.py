@@ -16,7 +16,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.engines import TEMPORARY, Frame, contains, lookup
+from stateanalytics.core.engines import TEMPORARY, Frame, lookup
 from stateanalytics.core.schema import DELIVERIES, HEALTHS
 from stateanalytics.state.health import (
     HEALTH,
@@ -207,7 +207,6 @@ REASON_DELIVERIES = ("partial", "missing", "invalid")
 
 _DOMAIN = f"{TEMPORARY}domain"
 _DERIVED = f"{TEMPORARY}derived"
-_LISTED, _CODE, _IS_LISTED = (f"{TEMPORARY}{name}" for name in ("listed", "code", "is_listed"))
 
 
 def domain(entity_type: str | None) -> str:
@@ -268,14 +267,9 @@ def _without_recorded(frame: Frame, into: str) -> Frame:
     """Derived codes, null where they are among the recorded ones: one cause has one reason."""
     comma = nw.lit(schema.CODE_SEPARATOR)
     listed = nw.concat_str(comma, nw.col("recorded_reason_codes"), comma)
-    bounded = frame.with_columns(
-        listed.alias(_LISTED), nw.concat_str(comma, nw.col(into), comma).alias(_CODE)
-    )
-    compared = contains(bounded, {_IS_LISTED: (_LISTED, _CODE)})
-    is_new = ~nw.col(_IS_LISTED).fill_null(value=False)
-    return compared.with_columns(nw.when(is_new).then(nw.col(into)).alias(into)).drop(
-        [_LISTED, _CODE, _IS_LISTED]
-    )
+    code = nw.concat_str(comma, nw.col(into), comma)
+    is_new = ~listed.str.contains(code, literal=True).fill_null(value=False)
+    return frame.with_columns(nw.when(is_new).then(nw.col(into)).alias(into))
 
 
 def derived_codes(entity: str, health: str | None, delivery: str | None) -> str | None:
