@@ -21,7 +21,7 @@ from stateanalytics.io.processes import (
     make_private_folder,
     new_path,
 )
-from stateanalytics.io.sqlite import open_store, salvage
+from stateanalytics.io.sqlite import open_store, salvaged
 from stateanalytics.sql import running
 from tests.conftest import ROOT
 from tests.lionagi_stores import session, write_store
@@ -153,7 +153,7 @@ def test_without_the_temporary_folder_nothing_goes_elsewhere(tmp_path, monkeypat
         if what == "report":
             cli.main(["report", str(tmp_path), "-o", "-", "-f", "md"], standalone_mode=False)
         elif what == "salvage":
-            salvage(path, str(path), path.stat().st_size)
+            salvaged(path)
         else:
             snap = sa.read(tmp_path)
             monkeypatch.setattr(running._WORKERS, "_folder", None)

@@ -139,21 +139,20 @@ def audit_rows(
     return whole.select(*schema.ENTITY_KEY, **typed)
 
 
-def family(rows: Rows, parent: str, child: str, column: str) -> Rows:
+def family(rows: pl.LazyFrame, parent: str, child: str, column: str) -> pl.LazyFrame:
     """Parents that have children here, with how many are open and when the last one ended.
 
     Parameters
     ----------
-    rows : polars.DataFrame or LazyFrame
-        `Cases.rows`.
+    rows : polars.LazyFrame
+        `Cases.plan`.
     parent, child : str
         Entity types.
     column : str
         The child's column that names the parent.
     """
     children = (
-        rows.lazy()  # which takes the columns that are asked for only
-        .filter(pl.col("entity_type") == child, pl.col(column).is_not_null())
+        rows.filter(pl.col("entity_type") == child, pl.col(column).is_not_null())
         .group_by("source", "system", entity_id=column)
         .agg(
             n_here=pl.len(),
@@ -162,13 +161,11 @@ def family(rows: Rows, parent: str, child: str, column: str) -> Rows:
             last_end_at=pl.max_horizontal("ended_at", "last_activity_at").max(),
         )
     )
-    parents = (
-        rows.lazy()
-        .filter(pl.col("entity_type") == parent)
+    return (
+        rows.filter(pl.col("entity_type") == parent)
         .join(children, on=["source", "system", "entity_id"], maintain_order="left")
         .with_columns(n_children="n_here")
     )
-    return parents.collect() if isinstance(rows, pl.DataFrame) else parents
 
 
 def moment(column: str) -> pl.Expr:

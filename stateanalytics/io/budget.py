@@ -140,21 +140,17 @@ class Budget:
     def most_bytes(self, status: os.stat_result, most: float | None = None) -> float:
         """Maximum number of bytes to read of a file, given its size on disk."""
         bounds = (self.file_bytes, most, self._by_room(LEAST_BYTES, self.growth_ratio, status))
-        return min(map(_beyond_none, bounds))
+        return min(bound for bound in bounds if bound is not None)
 
     def most_rows(self, status: os.stat_result) -> float:
         """Maximum number of records to read of a file."""
-        return _beyond_none(self._by_room(LEAST_ROWS, 1, status))
+        return self._by_room(LEAST_ROWS, 1, status)
 
-    def _by_room(self, least: int, ratio: float | None, status: os.stat_result) -> float | None:
+    def _by_room(self, least: int, ratio: float | None, status: os.stat_result) -> float:
         # A file that wrongly reports a size of 0 reports no room on disk either.
         if self.growth_ratio is None or ratio is None or not status.st_size:
-            return None
+            return float("inf")
         return max(least, ratio * on_disk(status))
-
-
-def _beyond_none(most: float | None) -> float:
-    return float("inf") if most is None else most
 
 
 def on_disk(status: os.stat_result) -> int:

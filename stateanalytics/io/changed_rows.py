@@ -58,12 +58,15 @@ class Difference:
 
     Attributes
     ----------
+    before : pathlib.Path
+        The earlier copy.
     rows : mapping of str to Rows
         By table; tables without row numbers are absent.
     trees : mapping of str to Tree
         The pages of these tables now, for the next comparison.
     """
 
+    before: Path
     rows: Mapping[str, Rows]
     trees: Mapping[str, Tree]
 
@@ -120,7 +123,7 @@ def difference(
             return None
         pages = frozenset(_differing(old, new) if changed is None else changed)
         try:
-            return _difference(old, new, pages, roots, trees)
+            return Difference(before, *_differing_rows(old, new, pages, roots, trees))
         except (_NotProvenError, struct.error, IndexError):
             return None
 
@@ -175,13 +178,13 @@ def _differing(old: _Copy, new: _Copy) -> set[int]:
     return {*pages, *old.ends, *new.ends, *range(n_common + 1, new.n_pages + 1)}
 
 
-def _difference(
+def _differing_rows(
     old: _Copy,
     new: _Copy,
     changed: frozenset[int],
     roots: Mapping[str, int],
     trees: Mapping[str, Tree],
-) -> Difference:
+) -> tuple[dict[str, Rows], dict[str, Tree]]:
     explained: set[int] = {1}
     rows, new_trees = {}, {}
     for table, root in roots.items():
@@ -203,7 +206,7 @@ def _difference(
     }
     if unexplained and not unexplained <= (new.free_pages() or set()):
         raise _NotProvenError
-    return Difference(rows, new_trees)
+    return rows, new_trees
 
 
 def _tree(file: _Copy, root: int, known: Mapping[int, tuple[int, ...]] | None = None) -> Tree:

@@ -264,6 +264,19 @@ def decoded_or_none(octets: bytes | None) -> str | None:
         return None
 
 
+def decoded(octets: pl.Series) -> pl.Series:
+    """Text, null where it is not UTF-8; such cells are searched by halves."""
+    try:
+        return octets.cast(pl.String)
+    except pl.exceptions.ComputeError:
+        if octets.len() <= _FEW_CELLS:
+            texts = [decoded_or_none(cell) for cell in octets]
+            return pl.Series(octets.name, texts, dtype=pl.String)
+        half = octets.len() // 2
+        return pl.concat([decoded(octets[:half]), decoded(octets[half:])])
+
+
+_FEW_CELLS = 1000  # that are decoded one by one
 MAX_JSON_BYTES = 8_000_000
 MAX_TEXT_BYTES = 1_000_000
 MAX_DEPTH = 20

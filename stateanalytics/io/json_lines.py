@@ -30,7 +30,7 @@ from stateanalytics.core import schema
 from stateanalytics.errors import DamagedStoreError
 from stateanalytics.io import budget
 from stateanalytics.io.duckdb_rows import DuckDBRows, answer
-from stateanalytics.io.files import decoded_or_none, open_regular, without_halves
+from stateanalytics.io.files import decoded, open_regular, without_halves
 from stateanalytics.io.findings import all_findings, counted, rows_counted
 
 if TYPE_CHECKING:
@@ -134,11 +134,7 @@ def _decoded_lines(octets: Sequence[bytes]) -> pl.DataFrame:
         is_too_long=pl.col("text").bin.size() > budget.MAX_LINE_BYTES
     )
     kept = sized.with_columns(pl.when(~pl.col("is_too_long")).then("text"))
-    try:
-        return kept.with_columns(pl.col("text").cast(pl.String))
-    except pl.exceptions.ComputeError:
-        texts = [decoded_or_none(line) for line in kept["text"]]
-        return kept.with_columns(text=pl.Series(texts, dtype=pl.String))
+    return kept.with_columns(decoded(kept["text"]))
 
 
 def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:

@@ -405,7 +405,7 @@ def refresh_table(
 
 def changed_rows(store: Store, table: str, before: ReadTable | None) -> Rows | None:
     """The rows that may differ, if these are known and few, and the others had no findings."""
-    if before is None or store.since is None or store.since.copy != before.copy:
+    if before is None or store.since is None or store.since.before != before.copy:
         return None
     # Both copies have the same tables, so an absent table was absent before.
     changed = store.since.rows.get(table, None if table in store.tables else Rows())

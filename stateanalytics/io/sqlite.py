@@ -25,7 +25,7 @@ from stateanalytics.core.words import size
 from stateanalytics.errors import DamagedStoreError, NotAStoreError, SourceError
 from stateanalytics.io import refusals
 from stateanalytics.io.budget import on_disk, spending
-from stateanalytics.io.changed_rows import Rows, Tree, difference
+from stateanalytics.io.changed_rows import Difference, difference
 from stateanalytics.io.processes import (
     PrivateFolder,
     StoreProcess,
@@ -45,25 +45,6 @@ BUSY_S = 5.0
 """How long to wait for a locked store."""
 _MAX_LOG_BYTES = 2**26
 """Of a log that is read along with a copy; SQLite's own limit is 4 MB."""
-
-
-@dataclass(frozen=True)
-class Since:
-    """The rows that differ from an earlier copy of the same store.
-
-    Attributes
-    ----------
-    copy : Path
-        The earlier copy.
-    rows : mapping of str to Rows
-        By table; tables without row numbers are absent.
-    trees : mapping of str to Tree
-        The pages of these tables.
-    """
-
-    copy: Path
-    rows: Mapping[str, Rows]
-    trees: Mapping[str, Tree]
 
 
 @dataclass
@@ -111,7 +92,7 @@ class Store:
     logged : tuple of str and int, optional
         Its write-ahead log and the number of committed frames, from which a later copy can
         go on.
-    since : Since, optional
+    since : Difference, optional
         The rows that differ from an earlier copy, where that is known.
     shared : SharedConnection
         What `sqlite_tables.one_connection` keeps open.
@@ -132,7 +113,7 @@ class Store:
     state: str | None = field(default=None, repr=False)
     roots: Mapping[str, int] = field(default_factory=dict, repr=False)
     logged: tuple[str, int] | None = field(default=None, repr=False)
-    since: Since | None = field(default=None, repr=False, compare=False)
+    since: Difference | None = field(default=None, repr=False, compare=False)
     shared: SharedConnection = field(default_factory=SharedConnection, repr=False, compare=False)
     _lease: _Lease | None = field(default=None, repr=False, compare=False)
 
@@ -397,13 +378,13 @@ def _with_changed_rows(
         return now
     roots = {name: root for name, root in now.roots.items() if now.rowids[name]}
     trees = {} if earlier.since is None else earlier.since.trees
-    changes = difference(earlier.copy, now.copy, roots, trees, changed_pages)
-    if changes is None:
+    since = difference(earlier.copy, now.copy, roots, trees, changed_pages)
+    if since is None:
         return now
     assert earlier._lease is not None
     assert now._lease is not None
     now._lease.private_copy.accept(earlier._lease.private_copy.verdict())
-    return replace(now, since=Since(earlier.copy, changes.rows, changes.trees))
+    return replace(now, since=since)
 
 
 def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
@@ -415,11 +396,36 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
             store.close()
             raise
     except DamagedStoreError:
-        source, size_bytes = _located(path)
-        clean, losses, folder = salvage(path, source, size_bytes)
-    else:
-        return store
+        return salvaged(path, label)
+    return store
+
+
+def salvaged(path: str | Path, label: str | None = None) -> Store:
+    """What can be read of a damaged store, written to a clean one in another process.
+
+    Raises
+    ------
+    DamagedStoreError
+        If nothing of it can be read.
+    NoRoomError
+        If the clean store does not fit into the folder for temporary files.
+    """
+    source, size_bytes = _located(path)
+    # The work copy and the clean store, which may be larger.
+    folder = _folder_for(path, 2 * size_bytes)
+    clean = folder.path / "salvaged.db"
     try:
+        done = subprocess.run(
+            isolated("stateanalytics.io.salvage.repair", source, str(clean)),
+            check=False,  # a process that was killed gives no answer
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        losses = json.loads(done.stdout) if done.stdout else {}
+        if not losses or "problem" in losses:
+            why = losses.get("problem", f"the process that read it ended with {done.returncode}")
+            raise refusals.beyond_salvage(path, why)
         return replace(
             open_store(clean, label=str(path) if label is None else label),
             path=Path(path),
@@ -429,54 +435,6 @@ def _whole_or_salvaged(path: str | Path, label: str | None) -> Store:
         )
     finally:
         folder.delete()
-
-
-def salvage(
-    path: str | Path, source: str, size_bytes: int
-) -> tuple[Path, Mapping[str, Any], PrivateFolder]:
-    """Write what can be read of a damaged store to a clean one, in another process.
-
-    Parameters
-    ----------
-    path : str or Path
-        How the user named it.
-    source : str
-        The file it leads to.
-    size_bytes : int
-        Its size, its log included.
-
-    Returns
-    -------
-    clean : Path
-        The clean store.
-    losses : mapping
-        What the salvaging process reported.
-    folder : PrivateFolder
-        Where the clean store is; the caller deletes it.
-
-    Raises
-    ------
-    DamagedStoreError
-        If nothing of it can be read.
-    NoRoomError
-        If the clean store does not fit into the folder for temporary files.
-    """
-    # The work copy and the clean store, which may be larger.
-    folder = _folder_for(path, 2 * size_bytes)
-    clean = folder.path / "salvaged.db"
-    done = subprocess.run(
-        isolated("stateanalytics.io.salvage.repair", source, str(clean)),
-        check=False,  # a process that was killed gives no answer
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-    losses = json.loads(done.stdout) if done.stdout else {}
-    if not losses or "problem" in losses:
-        folder.delete()
-        why = losses.get("problem", f"the process that read it ended with {done.returncode}")
-        raise refusals.beyond_salvage(path, why)
-    return clean, losses, folder
 
 
 def _located(path: str | Path) -> tuple[str, int]:

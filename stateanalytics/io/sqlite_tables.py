@@ -30,7 +30,7 @@ from stateanalytics.core import schema
 from stateanalytics.io import cells, refusals
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError, spending
 from stateanalytics.io.cells import Cell, Kind, problem
-from stateanalytics.io.files import decoded_or_none
+from stateanalytics.io.files import decoded
 from stateanalytics.io.sqlite import Store
 from stateanalytics.io.sqlite_copy import quoted
 
@@ -43,7 +43,6 @@ _DAMAGE = ("disk image is malformed", "malformed database schema", "not a databa
 _BATCHES = (32_768, 64, 1)
 N_THREADS = max(1, min(4, os.cpu_count() or 1))
 _ROWS_WORTH_A_THREAD = 20_000
-_FEW_CELLS = 1000  # that are decoded one by one
 
 Invalid = dict[str, tuple[int, bytes]]
 """By column the number of cells that are not UTF-8, and an example."""
@@ -332,20 +331,9 @@ def _valid(column: pl.Series) -> tuple[pl.Series, int, bytes]:
         return octets.cast(pl.String), 0, b""
     except pl.exceptions.ComputeError:
         unmarked = octets.to_frame("c").select(pl.when(pl.col("c") != _MARK).then("c"))["c"]
-        texts = _decoded(unmarked)
+        texts = decoded(unmarked)
     bad = unmarked.filter(texts.is_null() & unmarked.is_not_null())
     return texts, texts.null_count() - octets.null_count(), bad[0] if bad.len() else b""
-
-
-def _decoded(octets: pl.Series) -> pl.Series:
-    """Text, null where it is not UTF-8; such cells are searched by halves."""
-    try:
-        return octets.cast(pl.String)
-    except pl.exceptions.ComputeError:
-        if octets.len() <= _FEW_CELLS:
-            return pl.Series([decoded_or_none(cell) for cell in octets], dtype=pl.String)
-        half = octets.len() // 2
-        return pl.concat([_decoded(octets[:half]), _decoded(octets[half:])])
 
 
 def read_table(
