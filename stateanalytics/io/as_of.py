@@ -77,6 +77,13 @@ def newest_proven(parts: Sequence[Parts]) -> datetime | None:
     return newest_in_company([[changes], [events], list(own.values())], proofs)
 
 
+def oldest_proven(part: Parts) -> datetime | None:
+    """The oldest moment of an input at which something happened; None where none is recorded."""
+    moments = (part.transitions["at"], part.events["at"], part.entities["created_at"])
+    known = [moment for column in moments if (moment := column.min()) is not None]
+    return min(known, default=None)  # type: ignore[return-value]
+
+
 def newest_in_company(
     kinds: Sequence[Sequence[pl.Series]], proofs: Sequence[pl.Series]
 ) -> datetime | None:

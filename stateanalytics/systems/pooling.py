@@ -27,7 +27,7 @@ from stateanalytics.core.facts import (
 )
 from stateanalytics.core.joins import is_scalar, pool
 from stateanalytics.io.archive.manifests import Look
-from stateanalytics.io.as_of import as_utc, future_findings, newest_proven
+from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, oldest_proven
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.cache import Cache, digest_of_files
 from stateanalytics.io.findings import all_findings, noted
@@ -401,7 +401,7 @@ class Pooled:
             for each in self.readings
             for archived in [each.place.archived]
             if (whole := each.part).system
-            for first_at, last_at in [whole.span or (_oldest(whole), newest_proven([whole]))]
+            for first_at, last_at in [whole.span or (oldest_proven(whole), newest_proven([whole]))]
         ]
         return schema.SOURCES.conform(pl.DataFrame(rows, schema_overrides=schema.SOURCES.dtypes))
 
@@ -466,18 +466,6 @@ def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
         for path in (*companions_of(each.place, each.part.system), *each.part.inputs)
     )
     return tuple(dict.fromkeys([*(each.place.path for each in readings), *companions]))
-
-
-def _oldest(whole: Parts) -> datetime | None:
-    first = [
-        frame[column].min()
-        for frame, column in (
-            (whole.transitions, "at"),
-            (whole.events, "at"),
-            (whole.entities, "created_at"),
-        )
-    ]
-    return pl.Series(first, dtype=schema.MOMENT).min()  # type: ignore[return-value]
 
 
 def _counted(facts: Facts) -> pl.DataFrame:

@@ -369,23 +369,21 @@ def _runs_by_source(root: Path, names: Sequence[str]) -> dict[str, Archived]:
     runs: dict[str, dict[str, Manifest]] = {}
     wrong: dict[str, dict[Path, str]] = {}
     folder = root / MANIFESTS
+
+    def add(key: str, place: Path, found: Manifest | str) -> None:
+        if isinstance(found, Manifest):
+            runs.setdefault(key, {})[found.name] = found
+        else:
+            wrong.setdefault(key, {})[place] = found
+
     for path in [folder / name for name in names if _TABLE.fullmatch(name)][-1:]:
-        for place, found in _runs_of_table(path):
-            if isinstance(found, Manifest):
-                runs.setdefault(found.key, {})[found.name] = found
-            else:
-                key, problem = found
-                wrong.setdefault(key, {})[place] = problem
+        for found in _runs_of_table(path):
+            add(*found)
     for name in names:
         match = _NAME.fullmatch(name)
         if match is None or name in runs.get(match[1], ()):
             continue  # one that was compacted already
-        path, key = folder / name, match[1]
-        loose = _run_of_file(path)
-        if isinstance(loose, Manifest):
-            runs.setdefault(key, {})[name] = loose
-        else:
-            wrong.setdefault(key, {})[path] = loose
+        add(match[1], folder / name, _run_of_file(folder / name))
     return {
         key: Archived(
             root,
@@ -409,8 +407,8 @@ def _run_of_file(path: Path) -> Manifest | str:
     return run
 
 
-def _runs_of_table(path: Path) -> Iterator[tuple[Path, Manifest | tuple[str, str]]]:
-    """Each run of a table with its line, or the source and the problem of one.
+def _runs_of_table(path: Path) -> Iterator[tuple[str, Path, Manifest | str]]:
+    """The source and the line of each run of a table, and the run or the problem with it.
 
     Raises
     ------
@@ -424,7 +422,7 @@ def _runs_of_table(path: Path) -> Iterator[tuple[Path, Manifest | tuple[str, str
         if not isinstance(version, int):
             raise TypeError("archive")
     except _UNREADABLE as error:
-        yield path, (path.name, _problem(error))
+        yield path.name, path, _problem(error)
         return
     refuse_newer(str(path.parents[1]), version)
     for number, line in enumerate(lines[1:], 2):
@@ -435,12 +433,9 @@ def _runs_of_table(path: Path) -> Iterator[tuple[Path, Manifest | tuple[str, str
             run = _run_of(given)
         except _UNREADABLE as error:
             run = _problem(error)
-        if isinstance(run, Manifest):
-            yield place, run
-        else:
-            key = given.get("key") if isinstance(given, dict) else None
-            is_known = isinstance(key, str) and _KEY.fullmatch(key)
-            yield place, (key if is_known and isinstance(key, str) else place.name, run)
+        key = given.get("key") if isinstance(given, dict) else None
+        is_known = isinstance(key, str) and _KEY.fullmatch(key)
+        yield str(key) if is_known else place.name, place, run
 
 
 def refuse_newer(archive: str, version: int) -> None:
@@ -510,7 +505,7 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
         # A folder with notes alone must be recognised as an archive by the next run.
         for folder in (MANIFESTS, ATTEMPTS):
             (root / folder).mkdir(parents=True, exist_ok=True)
-        at = None if attempt.at is None else attempt.at.astimezone(UTC).isoformat()
+        at = _written(attempt.at)
         words = {"label": attempt.label, "at": at, "message": attempt.message}
         put_whole(attempt_path(root, attempt.key), json.dumps(words, indent=1).encode())
 

@@ -22,9 +22,9 @@ from stateanalytics.core.facts import losses_of
 from stateanalytics.core.redaction import redact
 from stateanalytics.errors import NoRoomError
 from stateanalytics.io.archive import manifests
-from stateanalytics.io.archive.manifests import Archived
+from stateanalytics.io.archive.manifests import Archived, Manifest
 from stateanalytics.io.archive.reading import FACTS, archived_source, read_archived
-from stateanalytics.io.as_of import newest_proven
+from stateanalytics.io.as_of import newest_proven, oldest_proven
 from stateanalytics.io.observations import CHANGE, EVENT, is_owned_elsewhere
 from stateanalytics.io.outputs import alone_in, put_whole
 from stateanalytics.io.parts import FRAMES, Parts, digests, fingerprint
@@ -168,7 +168,7 @@ def archive_part(
     files: str,
     options: Options,
     observed_at: datetime,
-) -> manifests.Manifest | None:
+) -> Manifest | None:
     """Add to an archive what it does not hold yet of one source.
 
     Parameters
@@ -217,11 +217,31 @@ def archive_part(
         )
         if is_same and not is_touched:
             return None
-        draft = replace(
-            _draft(part, key, earlier, options, observed_at),
+        codes = part.findings.group_by("code").len().sort("code").rows()
+        numbers = [int(path.name.split("-")[1]) for path in earlier.files]
+        draft = Manifest(
+            key=key,
+            number=max(numbers, default=0) + 1,
+            run=secrets.token_hex(4),
+            label=part.label,
+            system=part.system,
+            format=part.format,
             place=masked_text(place) if options.redacted else place,
-            files=files,
+            observed_at=observed_at,
+            first_at=oldest_proven(part),
+            last_at=newest_proven([part]),
+            is_live=part.is_live,
+            size_bytes=part.size_bytes,
+            fingerprint=part.fingerprint,
             content=content,
+            files=files,
+            counts={name: frame.height for name, frame in _frames_of(part)},
+            findings=dict(codes),
+            status="partial" if losses_of(part.findings).height else "complete",
+            bodies=options.bodies,
+            redacted=options.redacted,
+            package=manifests.package_version(),
+            shards=(),
         )
         new: Iterable[tuple[str, Filed]] = ()
         if not is_same:  # else only files were touched, and the manifest alone is new
@@ -264,7 +284,7 @@ def _digest_of_all(part: Parts) -> str:
     return sha256(f"{part.fingerprint} {fingerprint(rest)}".encode()).hexdigest()
 
 
-def _is_same(last: manifests.Manifest | None, content: str, options: Options) -> bool:
+def _is_same(last: Manifest | None, content: str, options: Options) -> bool:
     return last is not None and (last.content, last.bodies, last.redacted, last.schema_version) == (
         content,
         options.bodies,
@@ -305,43 +325,6 @@ def _frames_of(part: Parts) -> Iterator[tuple[str, pl.DataFrame]]:
     yield from sorted(part.details.items())
 
 
-def _draft(
-    part: Parts, key: str, earlier: Archived, options: Options, observed_at: datetime
-) -> manifests.Manifest:
-    """The manifest of a run before it writes anything."""
-    firsts = [
-        part.transitions["at"].min(),
-        part.events["at"].min(),
-        part.entities["created_at"].min(),
-    ]
-    codes = part.findings.group_by("code").len().sort("code").rows()
-    numbers = [int(path.name.split("-")[1]) for path in earlier.files]
-    return manifests.Manifest(
-        key=key,
-        number=max(numbers, default=0) + 1,
-        run=secrets.token_hex(4),
-        label=part.label,
-        system=part.system,
-        format=part.format,
-        place="",
-        observed_at=observed_at,
-        first_at=min((at for at in firsts if isinstance(at, datetime)), default=None),
-        last_at=newest_proven([part]),
-        is_live=part.is_live,
-        size_bytes=part.size_bytes,
-        fingerprint=part.fingerprint,
-        content="",
-        files="",
-        counts={name: frame.height for name, frame in _frames_of(part)},
-        findings=dict(codes),
-        status="partial" if losses_of(part.findings).height else "complete",
-        bodies=options.bodies,
-        redacted=options.redacted,
-        package=manifests.package_version(),
-        shards=(),
-    )
-
-
 def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
     """Every frame by week, of a source that was not archived before."""
     work = weeks_of_work(part.entities)
@@ -354,7 +337,7 @@ def _all_rows(part: Parts) -> Iterator[tuple[str, Filed]]:
 
 
 def _new_rows(
-    part: Parts, earlier: Archived, draft: manifests.Manifest, frames: Mapping[str, schema.Frame]
+    part: Parts, earlier: Archived, draft: Manifest, frames: Mapping[str, schema.Frame]
 ) -> Iterator[tuple[str, Filed]]:
     """Every frame by week, without rows that the archive holds already.
 
@@ -403,7 +386,7 @@ def _new_rows(
 
 
 def _new_facts(
-    part: Parts, held: Parts, draft: manifests.Manifest, *, is_latest: bool
+    part: Parts, held: Parts, draft: Manifest, *, is_latest: bool
 ) -> Iterator[tuple[str, pl.Series]]:
     """The rows of each frame of facts that have to be written."""
     key = ["entity_type", "entity_id"]
@@ -491,9 +474,7 @@ def _hashed(
     )
 
 
-def _put(
-    root: Path, run: manifests.Manifest, frame: str, week: str, rows: pl.DataFrame
-) -> manifests.Shard:
+def _put(root: Path, run: Manifest, frame: str, week: str, rows: pl.DataFrame) -> manifests.Shard:
     """Write one shard, unless an identical one exists already."""
     memory = io.BytesIO()
     rows.write_parquet(memory, compression="zstd")
