@@ -45,8 +45,8 @@ class Parts:
         Size of the input.
     is_live : bool
         Whether a writer had it open.
-    stores : tuple of Store
-        Private copies that stay open for raw tables; the pooling step closes them.
+    store : Store, optional
+        A private copy that stays open for raw tables; the pooling step closes it.
     kept : object
         State from which the next read of the same input can continue, of the system's own type.
     proven_at : polars.Series
@@ -74,9 +74,8 @@ class Parts:
     label: str = ""
     size_bytes: int = 0
     is_live: bool = False
-    stores: tuple[Store, ...] = ()
+    store: Store | None = None
     kept: Any = None
-    fingerprint: str = ""
     proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
     inputs: tuple[Path, ...] = ()
     opened: tuple[str, ...] | None = None
@@ -176,7 +175,7 @@ def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Dige
 
     Numbers of rows (``seq``) are excluded too: compacting a file may change them.
     """
-    unknown = [part for part in parts if not part.fingerprint and part.digested is None]
+    unknown = [part for part in parts if part.digested is None]
     computed = iter(
         digested(
             [
@@ -189,10 +188,7 @@ def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Dige
             before,
         )
     )
-    return [
-        Digested(part.fingerprint) if part.fingerprint else part.digested or next(computed)
-        for part in parts
-    ]
+    return [part.digested or next(computed) for part in parts]
 
 
 def digested(
