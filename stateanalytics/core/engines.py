@@ -306,33 +306,20 @@ def add_ages(frame: Frame, now: Moment, columns: Mapping[str, str]) -> Frame:
     )
 
 
-def add_spans(frame: Frame, columns: Mapping[str, tuple[str, str]]) -> Frame:
-    """Add the seconds between two moments of a row.
-
-    Parameters
-    ----------
-    frame : narwhals.LazyFrame
-    columns : mapping of str to (str, str)
-        New column: the earlier and the later column, both Datetime or both epoch seconds.
+def add_span(frame: Frame, new: str, earlier: str, later: str) -> Frame:
+    """Add the seconds between two moments of a row, both Datetime or both epoch seconds.
 
     Examples
     --------
     >>> frame = nw.from_native(pl.LazyFrame({"started_at": [40.0], "ended_at": [100.0]}))
-    >>> add_spans(frame, {"duration_s": ("started_at", "ended_at")}).collect()["duration_s"].item()
+    >>> add_span(frame, "duration_s", "started_at", "ended_at").collect()["duration_s"].item()
     60.0
     """
-    schema, engine = frame.collect_schema(), _engine(frame)
-    dated = {
-        new: pair
-        for new, pair in columns.items()
-        if all(isinstance(schema[name], nw.Datetime) for name in pair)
-    }
-    spanned = _added(frame, ((new, engine.span_s(*pair)) for new, pair in dated.items()))
-    return spanned.with_columns(
-        (nw.col(later) - nw.col(earlier)).cast(nw.Float64).alias(new)
-        for new, (earlier, later) in columns.items()
-        if new not in dated
-    )
+    schema = frame.collect_schema()
+    if all(isinstance(schema[name], nw.Datetime) for name in (earlier, later)):
+        return _added(frame, [(new, _engine(frame).span_s(earlier, later))])
+    span = (nw.col(later) - nw.col(earlier)).cast(nw.Float64)
+    return frame.with_columns(span.alias(new))
 
 
 def _engine(frame: Frame) -> Engine:

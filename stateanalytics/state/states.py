@@ -11,7 +11,7 @@ import narwhals as nw
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.engines import TEMPORARY, Frame, add_spans
+from stateanalytics.core.engines import TEMPORARY, Frame, add_span
 from stateanalytics.core.windows import Moment
 from stateanalytics.errors import check_columns
 from stateanalytics.state.display import add_code, add_words
@@ -149,7 +149,7 @@ def reasons_of(evaluation: Evaluation) -> Any:
 
 def _worded(evaluation: Evaluation) -> Frame:
     table, policy = evaluation.table, evaluation.policy
-    spanned = add_spans(evaluation.frame, {"duration_s": ("started_at", "ended_at")})
+    spanned = add_span(evaluation.frame, "duration_s", "started_at", "ended_at")
     worded = add_words(spanned, policy, has_recorded=table.has_recorded)
     named = _with_codes(worded, table).with_columns(
         duration_s=nw.when(table.where(lambda cell: cell.is_terminal)).then(nw.col("duration_s")),
