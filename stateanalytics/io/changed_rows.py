@@ -128,24 +128,18 @@ def difference(
             return None
 
 
-def frames_of(log: bytes) -> tuple[list[int], int]:
-    """The page of each frame of a log in order, and the number of pages after the last commit."""
-    page_size = int.from_bytes(log[8:12], "big")
-    ats = range(LOG_HEADER, len(log) - page_size - FRAME_HEADER + 1, page_size + FRAME_HEADER)
-    heads = [struct.unpack_from(">II", log, at) for at in ats]
-    return [page for page, _ in heads], heads[-1][1] if heads else 0
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[_Copy]:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as octets:
         log_path = path.with_name(path.name + "-wal")
         log = log_path.read_bytes() if log_path.exists() else b""
-        pages, n_pages = frames_of(log)
         whole = File.of(octets)  # type: ignore[arg-type]
         size = whole.page_size + FRAME_HEADER
-        ends = {page: LOG_HEADER + size * (i + 1) for i, page in enumerate(pages)}
-        yield _Copy(whole.octets, whole.page_size, log, ends, n_pages)
+        ats = range(LOG_HEADER, len(log) - size + 1, size)
+        # Of each frame its page, and the number of pages after a commit.
+        heads = [struct.unpack_from(">II", log, at) for at in ats]
+        ends = {page: at + size for at, (page, _) in zip(ats, heads, strict=True)}
+        yield _Copy(whole.octets, whole.page_size, log, ends, heads[-1][1] if heads else 0)
 
 
 def _is_comparable(old: _Copy, new: _Copy) -> bool:

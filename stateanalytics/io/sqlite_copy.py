@@ -439,12 +439,18 @@ def lower(name: bytes) -> str:
 def missing_bytes(path: str) -> str:
     """The present and the promised number of bytes in words; empty if none are missing."""
     with open(path, "rb") as file:  # noqa: PTH123
-        header, size = file.read(100), os.fstat(file.fileno()).st_size
+        n_bytes, size = promised_bytes(file.read(100)), os.fstat(file.fileno()).st_size
+    return f"{size} of {n_bytes} bytes are there" if n_bytes > size else ""
+
+
+def promised_bytes(header: bytes) -> int:
+    """The size of a store by its header; 0 where that is not kept."""
     page_size = int.from_bytes(header[16:18], "big")
-    n_bytes = int.from_bytes(header[28:32], "big") * (65536 if page_size == 1 else page_size)
-    # The number of pages is valid only if the second of these counters is, too.
+    n_pages = int.from_bytes(header[28:32], "big")
+    # The number of pages is only kept by versions that also keep the second of these.
     is_kept = header[24:28] == header[92:96]
-    return f"{size} of {n_bytes} bytes are there" if is_kept and n_bytes > size else ""
+    n_bytes = n_pages * (65536 if page_size == 1 else page_size)
+    return n_bytes if is_kept else 0
 
 
 def quoted(name: str) -> str:

@@ -29,7 +29,7 @@ from stateanalytics.io.salvage.trees import (
     owner_of,
     walk,
 )
-from stateanalytics.io.sqlite_copy import quoted
+from stateanalytics.io.sqlite_copy import promised_bytes, quoted
 
 _SCHEMA_COLUMNS = 5
 _SCHEMA = Owner((Column(),) * _SCHEMA_COLUMNS)
@@ -186,7 +186,7 @@ def salvage(source: Path, target: Path) -> dict[str, Any]:
     return {
         "notes": notes,
         "page_size": file.page_size,
-        "n_bytes_missing": _n_bytes_missing(file),
+        "n_bytes_missing": max(0, promised_bytes(file.octets[:100]) - len(file.octets)),
         "n_definition_pages": len(schema.gaps),
         "definitions_refused": [
             tree.name for tree in others if not tree.name.startswith("sqlite_")
@@ -242,12 +242,3 @@ def _merged_copy(source: Path, work: Path) -> list[str]:
     finally:
         copied.unlink(missing_ok=True)
         Path(f"{work}-shm").unlink(missing_ok=True)
-
-
-def _n_bytes_missing(file: File) -> int:
-    """Number of bytes that the header promises and the file does not have."""
-    header = file.octets[:100]
-    # The number of pages is only kept by versions that also keep the second of these.
-    promised = int.from_bytes(header[28:32], "big") * file.page_size
-    is_kept = header[24:28] == header[92:96]
-    return max(0, promised - len(file.octets)) if is_kept else 0
