@@ -602,6 +602,12 @@ class ClassifySessionHealth(Columns):
 CLASSIFY_SESSION_HEALTH = frame(ClassifySessionHealth)
 
 
+LIFE = (
+    *("created_at", "started_at", "ended_at", "updated_at", "last_message_at"),
+    *("last_activity_at", "last_sign_at"),
+)
+"""The moments of `ENTITIES` at which something happened."""
+
 KEY_COLUMNS = ENTITIES.named(*ENTITY_KEY)
 
 FACTS = (ENTITIES, TRANSITIONS, EVENTS, FINDINGS, SOURCES)

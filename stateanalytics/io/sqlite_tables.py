@@ -447,14 +447,29 @@ def _columns(
     planned: list[Plan], only: Collection[int] | None = None
 ) -> tuple[pl.DataFrame, int, list[Problem]]:
     """The columns of all plans in one frame, the number of rows, and the problems in them."""
-    scan = _Scan()
+    guarded: set[int] = set()
+
+    def scan(task: tuple[Plan, str], cursor: Cursor) -> tuple[pl.DataFrame, Invalid]:
+        """Scan without guards until a value in a plan's columns needs them."""
+        plan, where = task
+        if id(plan) not in guarded:
+            scanned = scan_unguarded(plan, where, cursor)
+            if scanned is not None:
+                return scanned
+            guarded.add(id(plan))
+        return scan_guarded(plan, where, cursor)
+
+    def in_thread(task: tuple[Plan, str]) -> tuple[pl.DataFrame, Invalid]:
+        with cursor_for_thread(task[0].store) as cursor:
+            return scan(task, cursor)
+
     with small_cursor(planned[0].store) as cursor:
         ranges = row_ranges(planned[-1], only, cursor)
         tasks = [(plan, where) for plan in planned for where in ranges]
         scanned = [scan(task, cursor) for task in tasks] if len(ranges) == 1 else []
     if not scanned:
         with ThreadPoolExecutor(N_THREADS) as threads:
-            scanned = list(threads.map(scan.in_thread, tasks))
+            scanned = list(threads.map(in_thread, tasks))
     typed, problems = [], []
     for i, plan in enumerate(planned):
         plan_ranges = scanned[i * len(ranges) : (i + 1) * len(ranges)]
@@ -464,27 +479,6 @@ def _columns(
         invalid = _total([invalid for _, invalid in plan_ranges])
         problems += _meanings(plan, ranges, marked, invalid)
     return pl.concat(typed, how="horizontal"), raw.height, problems
-
-
-class _Scan:
-    """Scans without guards until a value in a plan's columns needs them."""
-
-    def __init__(self) -> None:
-        self.guarded: set[int] = set()
-
-    def __call__(self, task: tuple[Plan, str], cursor: Cursor) -> tuple[pl.DataFrame, Invalid]:
-        plan, where = task
-        if id(plan) not in self.guarded:
-            scanned = scan_unguarded(plan, where, cursor)
-            if scanned is not None:
-                return scanned
-            self.guarded.add(id(plan))
-        return scan_guarded(plan, where, cursor)
-
-    def in_thread(self, task: tuple[Plan, str]) -> tuple[pl.DataFrame, Invalid]:
-        """Scan with a connection of its own."""
-        with cursor_for_thread(task[0].store) as cursor:
-            return self(task, cursor)
 
 
 def _absent(store: Store, table: str) -> list[Problem]:

@@ -36,10 +36,6 @@ LOST = (
 ``record``: the row was overwritten since; ``present``: it is only ever known of the present.
 """
 _KEY = list(schema.ENTITY_KEY)
-_MOMENTS = (
-    *("created_at", "started_at", "ended_at", "updated_at", "last_message_at"),
-    *("last_activity_at", "last_sign_at"),
-)
 _LINKS = ("entity_id", "session_id", "parent_id", "invocation_id")
 _MOST_LINKED = 10_000
 _MESSAGES = ("message", "team_message")
@@ -255,7 +251,7 @@ def _values(frame: pl.DataFrame, column: str, is_asked: pl.Expr) -> pl.Series:
 
 def sources_with_later(facts: Facts, at: datetime) -> list[str]:
     """The inputs that record anything after an instant; all others stay as they are."""
-    is_later = pl.any_horizontal(pl.col(_MOMENTS) > instant(at))
+    is_later = pl.any_horizontal(pl.col(schema.LIFE) > instant(at))
     later_sources = [
         facts.entities.lazy().filter(is_later).select("source"),
         *(
@@ -329,7 +325,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
     ]
     changed_since = pl.lit(pl.concat(later).collect().to_series()).implode()
     is_later = pl.any_horizontal(
-        pl.col("entity_id").is_in(changed_since), pl.col(_MOMENTS) > instant(at)
+        pl.col("entity_id").is_in(changed_since), pl.col(schema.LIFE) > instant(at)
     )
     had_ended = pl.max_horizontal("updated_at", "ended_at") <= instant(at)
     is_settled = (had_ended & ~is_later.fill_null(value=False)).fill_null(value=False) & ~is_open

@@ -30,10 +30,6 @@ from stateanalytics.io.outputs import alone_in, put_whole
 from stateanalytics.io.parts import FRAMES, Parts, digests, fingerprint
 
 _OPEN = ("draft", "planned", "pending", "queued", "active", "running", "paused", "blocked")
-_LIFE = (
-    *("created_at", "started_at", "ended_at", "updated_at"),
-    *("last_message_at", "last_activity_at", "last_sign_at"),
-)
 _NO_WEEK = 0
 
 
@@ -64,7 +60,7 @@ def weeks_of_work(entities: pl.DataFrame) -> pl.DataFrame:
     """
     status = pl.coalesce("recorded_lifecycle", "raw_status")
     is_open = (status.is_in(_OPEN) & pl.col("ended_at").is_null()).fill_null(value=False)
-    begin, last = week_of(pl.min_horizontal(_LIFE)), week_of(pl.max_horizontal(_LIFE))
+    begin, last = week_of(pl.min_horizontal(schema.LIFE)), week_of(pl.max_horizontal(schema.LIFE))
     own = pl.when((begin == last) & ~is_open).then(begin).otherwise(_NO_WEEK)
     work = pl.coalesce("session_id", "entity_id")
     rows = entities.select("entity_id", work=work, begin_week=begin, own=own)
@@ -132,7 +128,7 @@ def week_name(number: int) -> str:
     return manifests.ACROSS if number == _NO_WEEK else f"{number // 100:04}-W{number % 100:02}"
 
 
-LAST_MOMENT = pl.max_horizontal(_LIFE)
+LAST_MOMENT = pl.max_horizontal(schema.LIFE)
 """The last moment in a row of `schema.ENTITIES`."""
 
 
