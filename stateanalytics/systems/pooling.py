@@ -476,14 +476,6 @@ def _counted(facts: Facts) -> pl.DataFrame:
     }
     rows = facts.sources.drop(*frames)
     for name, frame in frames.items():
-        n_rows = _by_source(frame, facts.sources["source"], name)
+        n_rows = frame["source"].value_counts(name=name)
         rows = rows.join(n_rows, on="source", how="left", maintain_order="left")
     return schema.SOURCES.conform(rows.with_columns(pl.col(*frames).fill_null(0)))
-
-
-def _by_source(frame: pl.DataFrame, sources: pl.Series, name: str) -> pl.DataFrame:
-    """Number of rows by input; for a single input a comparison is faster."""
-    if sources.len() == 1:
-        n_rows = (frame["source"] == sources[0]).sum()
-        return pl.DataFrame({"source": sources, name: [n_rows]}, schema_overrides={name: pl.UInt32})
-    return frame["source"].value_counts(name=name)
