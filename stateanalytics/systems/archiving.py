@@ -325,21 +325,21 @@ def key_of(place: Place) -> tuple[str, str]:
     return source_key(platform.node(), where), where
 
 
-def _part_of(facts: Facts, source: dict[str, object]) -> Parts:
+def _part_of(facts: Facts, source: Mapping[str, Any]) -> Parts:
     """The rows of one source, without the findings of pooling."""
     own = pl.col("source") == source["source"]
     details = {name: frame.filter(own) for name, frame in facts.details.items()}
     return Parts(
-        str(source["system"]),
-        str(source["format"]),
+        source["system"],
+        source["format"],
         facts.entities.filter(own),
         facts.transitions.filter(own),
         facts.events.filter(own),
         facts.findings.filter(own & ~pl.col("code").is_in(OF_POOLING)),
         details={name: frame for name, frame in details.items() if frame.height},
-        label=str(source["source"]),
-        size_bytes=int(str(source["size_bytes"])),
-        is_live=bool(source["is_live"]),
+        label=source["source"],
+        size_bytes=source["size_bytes"],
+        is_live=source["is_live"],
     )
 
 

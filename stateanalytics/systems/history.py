@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
+from typing import Any
 
 import polars as pl
 
@@ -213,11 +214,10 @@ def rewound(facts: Facts, at: datetime) -> Past:
     overwritten = sorted({*with_later} & {*seen_later})
     rows = _with_history(shared, at, overwritten, seen_later)
     past = Past(
-        changed_facts(
+        _with_history_of(
             shared,
+            has_happened(at),
             entities=_with_past_values(rows, at),
-            events=shared.events.filter(has_happened(at)),
-            transitions=shared.transitions.filter(has_happened(at)),
             as_of=at,
             as_of_from="given",
         ),
@@ -240,8 +240,13 @@ def _without_rebuilt(facts: Facts, systems: Sequence[System]) -> Facts:
     if not rebuilt:
         return facts
     is_shared = ~pl.col("system").is_in(rebuilt).fill_null(value=False)
-    names = ("entities", "transitions", "events")
-    return changed_facts(facts, **{name: getattr(facts, name).filter(is_shared) for name in names})
+    return _with_history_of(facts, is_shared, entities=facts.entities.filter(is_shared))
+
+
+def _with_history_of(facts: Facts, is_own: pl.Expr, **changes: Any) -> Facts:
+    """The facts with other values, and with the transitions and events of a condition."""
+    transitions, events = facts.transitions.filter(is_own), facts.events.filter(is_own)
+    return changed_facts(facts, transitions=transitions, events=events, **changes)
 
 
 def _values(frame: pl.DataFrame, column: str, is_asked: pl.Expr) -> pl.Series:
@@ -281,13 +286,7 @@ def linked_work(facts: Facts, entity_id: str) -> Facts:
         ids.update(*(entities[column].drop_nulls() for column in _LINKS))
     if n_known < len(ids):
         return facts
-    is_own = pl.col("entity_id").is_in(list(ids))
-    return changed_facts(
-        facts,
-        entities=entities,
-        transitions=facts.transitions.filter(is_own),
-        events=facts.events.filter(is_own),
-    )
+    return _with_history_of(facts, pl.col("entity_id").is_in(list(ids)), entities=entities)
 
 
 def _is_by_links(facts: Facts) -> bool:
@@ -345,12 +344,7 @@ def without_settled_work(facts: Facts, at: datetime, is_open: pl.Series) -> Fact
     is_of_kept = (
         pl.col("entity_id").is_in(pl.lit(kept["entity_id"]).implode()).fill_null(value=True)
     )
-    part = changed_facts(
-        facts,
-        entities=kept,
-        transitions=facts.transitions.filter(is_of_kept),
-        events=facts.events.filter(is_of_kept),
-    )
+    part = _with_history_of(facts, is_of_kept, entities=kept)
     # The later rows of an input may belong to no entity that exists.
     is_same = sources_with_later(part, at) == sources_with_later(facts, at)
     return part if is_same else facts

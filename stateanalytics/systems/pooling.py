@@ -32,7 +32,7 @@ from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.cache import Cache, digest_of_files
 from stateanalytics.io.findings import all_findings, noted
 from stateanalytics.io.observations import Observed, observe_once
-from stateanalytics.io.parts import Digested, Parts, digests
+from stateanalytics.io.parts import FRAMES, Digested, Parts, digests
 from stateanalytics.io.processes import state_of_store
 from stateanalytics.systems import BUILT_IN, detail_frames
 from stateanalytics.systems.folding import Folded, LastRead
@@ -468,14 +468,9 @@ def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
 
 def _counted(facts: Facts) -> pl.DataFrame:
     """The inputs, with how many rows of each are used."""
-    frames = {
-        "n_entities": facts.entities,
-        "n_transitions": facts.transitions,
-        "n_events": facts.events,
-        "n_findings": facts.findings,
-    }
-    rows = facts.sources.drop(*frames)
-    for name, frame in frames.items():
-        n_rows = frame["source"].value_counts(name=name)
+    counts = [f"n_{name}" for name in FRAMES]
+    rows = facts.sources.drop(counts)
+    for name, count in zip(FRAMES, counts, strict=True):
+        n_rows = getattr(facts, name)["source"].value_counts(name=count)
         rows = rows.join(n_rows, on="source", how="left", maintain_order="left")
-    return schema.SOURCES.conform(rows.with_columns(pl.col(*frames).fill_null(0)))
+    return schema.SOURCES.conform(rows.with_columns(pl.col(counts).fill_null(0)))
