@@ -224,18 +224,16 @@ def _file(name: str, digest: str) -> str:
 
 def _put(folder: Path, name: str, frame: pl.DataFrame) -> dict[str, Any]:
     octets = io.BytesIO()
-    frame.cast({name: _as_written(dtype) for name, dtype in frame.schema.items()}).write_parquet(
-        octets
-    )
+    _as_written(frame).write_parquet(octets)
     content = octets.getvalue()
     digest = sha256(content).hexdigest()
     put_whole(folder / _file(name, digest), content)
     return {"sha256": digest, "n_rows": frame.height, "n_bytes": len(content)}
 
 
-def _as_written(dtype: pl.DataType) -> pl.DataType:
-    """The type in a file: enums as text, because another version may have more words."""
-    return pl.String() if isinstance(dtype, pl.Enum) else dtype
+def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame as in a file: enums as text, because another version may have more words."""
+    return frame.with_columns(pl.col(pl.Enum).cast(pl.String))
 
 
 def read_frames(
@@ -323,8 +321,8 @@ def _read(folder: Path, kind: Kind, shape: Frame, listed: tuple[str, int, int]) 
         if sha256(content).hexdigest() != digest:
             raise _damaged(folder, kind, f"{file} is not what was written")
         rows = read_parquet(io.BytesIO(content), status)
-        plain = {name: _as_written(dtype) for name, dtype in shape.dtypes.items()}
-        if dict(rows.schema) != plain or rows.height != n_rows:
+        plain = _as_written(shape.empty())
+        if dict(rows.schema) != dict(plain.schema) or rows.height != n_rows:
             raise _damaged(folder, kind, f"{file} has other rows or columns")
         return shape.conform(rows)
     except OSError as error:

@@ -131,22 +131,23 @@ class Archiving:
             )
         return cls(root, options, budget=limits, on_error=on_error)
 
-    def places_of(self, named: Sequence[str | Path]) -> Iterator[Place | Row]:
-        """The sources that paths name, deduplicated; a row of `ARCHIVED` for a name of nothing."""
-        seen: set[Path] = set()
+    def places_of(self, named: Sequence[str | Path]) -> tuple[list[Place], list[Row]]:
+        """The sources that paths name, deduplicated; rows of `ARCHIVED` for names of nothing."""
+        places: dict[Path, Place] = {}
+        missing = []
         for name in [[path] for path in named] or [[]]:
             try:
-                places, _ = find_places(name)
+                found, _ = find_places(name)
                 folders = [expanded(str(path)) for path in name]
-                archives = [place.archived.root for place in places if place.archived is not None]
+                archives = [place.archived.root for place in found if place.archived is not None]
                 self._refuse_inputs([*archives, *(each for each in folders if each.is_dir())])
             except (SourceError, ArgumentError) as error:
-                yield outcome(str(name[0]) if name else "", "", "failed", message=_with_hint(error))
+                label = str(name[0]) if name else ""
+                missing.append(outcome(label, "", "failed", message=_with_hint(error)))
                 continue
-            for place in places:
-                if place.path.resolve() not in seen:
-                    seen.add(place.path.resolve())
-                    yield place
+            for place in found:
+                places.setdefault(place.path.resolve(), place)
+        return list(places.values()), missing
 
     def add_source(self, source: Source) -> Row:
         """Archive a source: a row of `ARCHIVED`, even where that fails."""
@@ -560,10 +561,8 @@ def collect_each(
             "An executor cannot write to a URL: its machines do not see the private copy.",
             "use jobs=4, or collect on each machine: several may write to one URL",
         )
-    sources = list(archiving.places_of(named))
-    places = [source for source in sources if isinstance(source, Place)]
+    places, missing = archiving.places_of(named)
     runs = last_runs(archiving.root)
-    missing = [source for source in sources if not isinstance(source, Place)]
     absent = _absent(runs, named, missing)
     is_absent = {row["source"] for _, row in absent}
     there = [_key_of_path(str(name)) for name in named if str(name) not in is_absent]
