@@ -11,7 +11,7 @@ written by different fleets, and stay separate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -33,12 +33,20 @@ EVENT = ("entity_type", "entity_id", "at", "kind", "role", "name")
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class Observed:
-    """Several inputs of which each entity has rows in one only.
+def observe_once(
+    parts: Sequence[Parts], frames: Mapping[str, schema.Frame]
+) -> tuple[tuple[Parts, ...], Mapping[str, str], pl.DataFrame]:
+    """Keep the rows of each entity in one input, however many inputs recorded it.
 
-    Attributes
+    Parameters
     ----------
+    parts : sequence of Parts
+        The inputs, each with its label and its fingerprint.
+    frames : mapping of str to Frame
+        The shapes of the detail frames, by name.
+
+    Returns
+    -------
     parts : tuple of Parts
         In the order of the inputs; an input has no rows if another one has all its work.
     same_as : mapping of str to str
@@ -46,30 +54,6 @@ class Observed:
     findings : polars.DataFrame
         ``source.same_content``, ``source.same_work`` and ``source.ids_collide``, in the
         shape of `schema.FINDINGS`.
-    """
-
-    parts: tuple[Parts, ...]
-    same_as: Mapping[str, str]
-    findings: pl.DataFrame
-
-
-def observe_once(
-    parts: Sequence[Parts], digests: Sequence[str], frames: Mapping[str, schema.Frame]
-) -> Observed:
-    """Keep the rows of each entity in one input, however many inputs recorded it.
-
-    Parameters
-    ----------
-    parts : sequence of Parts
-        The inputs, each with its label.
-    digests : sequence of str
-        The fingerprint of each, from `digests`.
-    frames : mapping of str to Frame
-        The shapes of the detail frames, by name.
-
-    Returns
-    -------
-    Observed
 
     Notes
     -----
@@ -77,7 +61,7 @@ def observe_once(
     same, the one that a writer has open, then the larger one, then the one named first. Two
     inputs hold the same work if most of their shared ids were created at the same moments.
     """
-    distinct, same_as, findings = _without_copies(parts, digests)
+    distinct, same_as, findings = _without_copies(parts)
     remaining = list(parts)
     for i in same_as:
         remaining[i] = _emptied(parts[i])
@@ -95,20 +79,20 @@ def observe_once(
             final = same_as[final]
         labels[parts[i].label] = parts[final].label
     findings += _collisions(remaining)
-    return Observed(tuple(remaining), labels, all_findings(*findings))
+    return tuple(remaining), labels, all_findings(*findings)
 
 
 def _without_copies(
-    parts: Sequence[Parts], digests: Sequence[str]
+    parts: Sequence[Parts],
 ) -> tuple[list[int], dict[int, int], list[pl.DataFrame]]:
     """Inputs with content of their own, the original of each copy, and findings about copies."""
     first: dict[tuple[str, str], int] = {}
     copies: dict[int, int] = {}
     findings = []
-    for i, (part, content) in enumerate(zip(parts, digests, strict=True)):
+    for i, part in enumerate(parts):
         if not part.system or part.entities.is_empty():
             continue
-        original = first.setdefault((part.system, content), i)
+        original = first.setdefault((part.system, part.fingerprint), i)
         if original != i:
             copies[i] = original
             findings.append(_finding(part, "source.same_content", parts[original].label))
@@ -118,6 +102,8 @@ def _without_copies(
 def _groups(parts: Sequence[Parts], distinct: Sequence[int]) -> list[list[int]]:
     """Groups of two or more inputs with the same work, oldest observation first."""
     pairs = [(i, n) for n, pair in enumerate(_same_work(parts, distinct)) for i in pair]
+    if not pairs:
+        return []
     links = pl.DataFrame(pairs, schema={"node": pl.Int64, "id": pl.Int64}, orient="row")
     component = connected_components(len(parts), links)
     groups: dict[int, list[int]] = {}

@@ -82,6 +82,11 @@ class Parts:
     span: tuple[datetime | None, datetime | None] | None = None
     digested: Digested | None = None
 
+    @property
+    def fingerprint(self) -> str:
+        """The digest of its rows; empty where it was not computed."""
+        return "" if self.digested is None else self.digested.fingerprint
+
     @classmethod
     def unread(cls, findings: pl.DataFrame, label: str) -> Parts:
         """An input without rows or system, and the findings that explain it."""

@@ -31,7 +31,7 @@ from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, olde
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
 from stateanalytics.io.cache import Cache, digest_of_files
 from stateanalytics.io.findings import all_findings, noted
-from stateanalytics.io.observations import Observed, observe_once
+from stateanalytics.io.observations import observe_once
 from stateanalytics.io.parts import FRAMES, Digested, Parts, digests
 from stateanalytics.io.processes import state_of_store
 from stateanalytics.systems import BUILT_IN, detail_frames
@@ -235,11 +235,6 @@ class Reading:
             readings.append(cls(place, replace(part, digested=own), state))
         return readings
 
-    @property
-    def digest(self) -> str:
-        """The fingerprint of its rows."""
-        return "" if self.part.digested is None else self.part.digested.fingerprint
-
     def is_current(self, place: Place) -> bool:
         """Whether reading the place again would give the same."""
         if place != self.place or self.state is None:
@@ -314,25 +309,23 @@ class Pooled:
         In the order in which they were named.
     duplicates : tuple of Place
         Inputs that were named a second time.
-    observed : Observed
-        The inputs without rows that another one has.
+    parts, same_as, findings
+        The inputs without rows that another one has, as of `observe_once`.
     """
 
     readings: tuple[Reading, ...]
     duplicates: tuple[Place, ...]
-    observed: Observed
+    parts: tuple[Parts, ...]
+    same_as: Mapping[str, str]
+    findings: pl.DataFrame
 
     @classmethod
     def of(cls, readings: Sequence[Reading], duplicates: Sequence[Place]) -> Pooled:
         """Pool inputs that were read."""
-        parts, digests = zip(*((each.part, each.digest) for each in readings), strict=True)
-        if len(parts) == 1:
-            observed = Observed(parts, {}, schema.FINDINGS.empty())
-        else:
-            # Modules of other systems are not imported.
-            frames = detail_frames(frozenset(part.system for part in parts))
-            observed = observe_once(parts, digests, frames)
-        return cls(tuple(readings), tuple(duplicates), observed)
+        parts = [each.part for each in readings]
+        # Modules of other systems are not imported.
+        frames = detail_frames(frozenset(part.system for part in parts))
+        return cls(tuple(readings), tuple(duplicates), *observe_once(parts, frames))
 
     def with_readings(self, readings: Sequence[Reading]) -> Pooled:
         """The same rows, of inputs that an archive may have collected again without changes."""
@@ -354,11 +347,11 @@ class Pooled:
         as_of, as_of_from = (
             (proven, "data") if given is None and proven else self._instant(given, clock)
         )
-        is_given, parts = as_of_from == "given", self.observed.parts
+        is_given, parts = as_of_from == "given", self.parts
         ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
         of_parts = [part.findings for part in parts]
         twice = [noted(place.label, "", "source.named_twice") for place in self.duplicates]
-        findings = all_findings(*of_parts, *ahead, *twice, self.observed.findings)
+        findings = all_findings(*of_parts, *ahead, *twice, self.findings)
         whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
         facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
         if len({part.system for part in parts}) > 1:
@@ -391,8 +384,8 @@ class Pooled:
                 "is_live": whole.is_live,
                 "first_at": first_at,
                 "last_at": self._proven if is_alone else last_at,
-                "fingerprint": each.digest,
-                "same_as": self.observed.same_as.get(whole.label),
+                "fingerprint": whole.fingerprint,
+                "same_as": self.same_as.get(whole.label),
                 "looked_at": None if archived is None else archived.looked_at,
                 "is_unchanged": None if archived is None else archived.is_unchanged,
             }
@@ -406,7 +399,7 @@ class Pooled:
     @cached_property
     def _whole(self) -> Facts:
         """All rows of the inputs, before an instant is chosen."""
-        parts = self.observed.parts
+        parts = self.parts
         names = dict.fromkeys(name for part in parts for name in part.details)
         frames = detail_frames(frozenset(part.system for part in parts))
         return Facts(

@@ -190,7 +190,7 @@ def read_and_keep(
         open_stores.pop_all()
     stores = []
     for store in filter(None, (each.part.store for each in readings)):
-        if store.label in pooled.observed.same_as:
+        if store.label in pooled.same_as:
             store.close()
         else:
             stores.append(store)
@@ -241,7 +241,7 @@ def with_processes(facts: Facts, places: Sequence[Place]) -> Facts:
 
 def _unchanged(before: Memory, places: Sequence[Place]) -> dict[str, pooling.Reading]:
     """The last readings of places that did not change, by label."""
-    copies = {} if before.pooled is None else before.pooled.observed.same_as
+    copies = {} if before.pooled is None else before.pooled.same_as
     known = {place.label: (place, before.readings.get(place.label)) for place in places}
     unchanged = {
         label: reading
@@ -351,13 +351,14 @@ def read_place(
 
             def read_store(kept: Any) -> Parts:
                 with one_connection(store):
-                    return _read_by(owner, rows, store.label, on_error, bodies=bodies, before=kept)
+                    part = _read_by(owner, rows, store.label, on_error, bodies=bodies, before=kept)
+                return replace(part, size_bytes=store.size_bytes)
 
             kept = _kept_by(owner, before)
             # What a writer has open has changed by the next time.
             is_settled = store.state is not None and not store.losses and not store.is_live
             usable = cache if is_settled else None
-            part = _cached(usable, place, owner.name, kept, read_store, store=store)
+            part = _cached(usable, place, owner.name, kept, read_store, of_store=store.state)
         odd = [
             findings_of_database(store, system=part.system),
             *([] if known is None else [findings_of_files(place.path, store.label, known)]),
@@ -394,12 +395,12 @@ def _cached(
     kept: Any,
     read: Callable[[Any], Parts],
     *,
-    store: Store | None = None,
+    of_store: str | None = "",
 ) -> Parts:
     """What an earlier process read, where no file changed since; else a fresh read."""
     if cache is None:
         return read(kept)
-    began, of_store = wall_clock(), "" if store is None else store.state
+    began = wall_clock()
 
     def state_of(inputs: Sequence[Path], opened: Sequence[str] | None = None) -> str | None:
         return pooling.state_of_files(place, system, inputs, began, of_store, opened=opened)
@@ -408,9 +409,7 @@ def _cached(
     if same is not None:
         return same
     part = read(cached if kept is None else kept)
-    size = part.size_bytes if store is None else store.size_bytes
-    whole = replace(part, size_bytes=size)
-    return pooling.remember(cache, place, whole, state_of(part.inputs, part.opened))
+    return pooling.remember(cache, place, part, state_of(part.inputs, part.opened))
 
 
 def _kept_by(known: System, before: Parts | None) -> Any:
