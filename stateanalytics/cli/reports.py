@@ -34,7 +34,7 @@ from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.errors import SourceNotFoundError
 from stateanalytics.io.budget import OVER_BUDGET
 from stateanalytics.io.cache import Cache, digest_of_files
-from stateanalytics.io.frame_files import kind_at
+from stateanalytics.io.frame_files import is_summary
 from stateanalytics.io.processes import make_private_folder, state_of_store
 from stateanalytics.systems.base import expanded
 from stateanalytics.systems.places import usual_places
@@ -316,7 +316,7 @@ def _state(files: Sequence[str], of_stores: Iterable[str | None], now: datetime)
 def _summary_at(request: Request) -> Summary | None:
     """The merged summaries of folders that `Summary.write` wrote; None where these are stores."""
     sources = request.sources
-    stores = [source for source in sources if kind_at(source) != "summary"]
+    stores = [source for source in sources if not is_summary(source)]
     if len(stores) == len(sources):
         return None
     if missing := [store for store in stores if not expanded(store).exists()]:

@@ -18,7 +18,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -156,36 +155,33 @@ _FILE = re.compile(r"[a-z]+-[0-9a-f]{32}\.parquet")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True)
-class Kind:
-    """The kind of a folder: its name in heads and messages, its version, how to make one."""
-
-    name: str
-    version: int
-    made_by: str
+KIND, VERSION = "summary", 2
+"""What a folder holds, in its head and in messages, and the version of that."""
+MADE_BY = 'sa.summarize("history/").write("fleet/")'
+"""How to make one."""
 
 
 def write_frames(
-    path: str | Path, kind: Kind, head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]
+    path: str | Path, head: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]
 ) -> Path:
-    """Write frames into a folder, replacing earlier ones of the same kind.
+    """Write frames into a folder, replacing earlier ones.
 
     Raises
     ------
     ArgumentError
         If the folder has other content, or cannot be written.
     """
-    folder = _named(path, kind)
+    folder = _named(path)
     refuse_inputs(folder, ())
     try:
         if folder.exists() and not _may_be(folder):
             raise ArgumentError(
-                f"{str(path)!r} is no {kind.name}, and something is there.",
+                f"{str(path)!r} is no {KIND}, and something is there.",
                 "name a new folder, such as 'fleet/'",
             )
         folder.mkdir(parents=True, exist_ok=True)
         listed = {name: _put(folder, name, frame) for name, frame in frames.items()}
-        whole_head = {"kind": kind.name, "version": kind.version, **head, "frames": listed}
+        whole_head = {"kind": KIND, "version": VERSION, **head, "frames": listed}
         put_whole(folder / HEAD, (json.dumps(whole_head, indent=1) + "\n").encode())
         kept = {_file(name, entry["sha256"]) for name, entry in listed.items()}
         for file in folder.iterdir():
@@ -199,10 +195,10 @@ def write_frames(
     return folder
 
 
-def _named(path: str | Path, kind: Kind) -> Path:
+def _named(path: str | Path) -> Path:
     if not isinstance(path, str | Path) or not str(path).strip() or "\0" in str(path):
         raise ArgumentError(
-            f"A {kind.name} needs the name of a folder; found {in_short(path)}.", "'fleet/'"
+            f"A {KIND} needs the name of a folder; found {in_short(path)}.", "'fleet/'"
         )
     refuse_scheme(path)
     try:
@@ -237,7 +233,7 @@ def _as_written(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def read_frames(
-    path: str | Path, kind: Kind, shapes: Callable[[Mapping[str, Any]], Mapping[str, Frame]]
+    path: str | Path, shapes: Callable[[Mapping[str, Any]], Mapping[str, Frame]]
 ) -> tuple[Mapping[str, Any], dict[str, pl.DataFrame]]:
     """The head and the frames of a folder.
 
@@ -245,8 +241,6 @@ def read_frames(
     ----------
     path : str or pathlib.Path
         The folder.
-    kind : Kind
-        What it must hold.
     shapes : callable
         From the head to the shapes of its frames; it raises ValueError, TypeError or KeyError
         for a head without meaning.
@@ -260,49 +254,48 @@ def read_frames(
     DamagedStoreError
         If its content is not what was written.
     """
-    folder = _named(path, kind)
+    folder = _named(path)
     try:
         text = read_octets(folder / HEAD, MAX_HEAD_BYTES)[0].decode()
         head = json.loads(text)
-        is_it = isinstance(head, dict) and head.get("kind") == kind.name
+        is_it = isinstance(head, dict) and head.get("kind") == KIND
     except (OSError, ValueError, RecursionError) as error:
-        raise _no_head(folder, kind, error) from None
+        raise _no_head(folder, error) from None
     if not is_it:
-        raise _no_head(folder, kind, ValueError())
+        raise _no_head(folder, ValueError())
     version = head.get("version")
-    if type(version) is not int or version != kind.version:  # True is 1 to Python
+    if type(version) is not int or version != VERSION:  # True is 1 to Python
         raise NotAStoreError(
-            f"{str(path)!r} is a {kind.name} of version {version!r:.20}; this program "
-            f"reads {kind.version}.",
-            f"count it again: {kind.made_by}",
+            f"{str(path)!r} is a {KIND} of version {version!r:.20}; this program reads {VERSION}.",
+            f"count it again: {MADE_BY}",
         )
     try:
         wanted = shapes(head)
         listed = {name: _listed(head["frames"][name]) for name in wanted}
     except (ValueError, TypeError, KeyError, OverflowError) as error:
-        raise _damaged(folder, kind, f"its head makes no sense ({type(error).__name__})") from None
-    return head, {name: _read(folder, kind, shape, listed[name]) for name, shape in wanted.items()}
+        raise _damaged(folder, f"its head makes no sense ({type(error).__name__})") from None
+    return head, {name: _read(folder, shape, listed[name]) for name, shape in wanted.items()}
 
 
-def kind_at(path: str | Path) -> object:
-    """The kind of the folder at a path, whatever its version and damage; None for other paths."""
+def is_summary(path: str | Path) -> bool:
+    """Whether a path is such a folder, whatever its version and damage."""
     head = read_json_object(Path(path).expanduser() / HEAD, max_bytes=MAX_HEAD_BYTES).value
-    return None if head is None else head.get("kind")
+    return head is not None and head.get("kind") == KIND
 
 
-def _no_head(folder: Path, kind: Kind, error: Exception) -> Exception:
+def _no_head(folder: Path, error: Exception) -> Exception:
     if not folder.exists():
         return SourceNotFoundError(
-            f"There is no file or directory {str(folder)!r}.", f"make one: {kind.made_by}"
+            f"There is no file or directory {str(folder)!r}.", f"make one: {MADE_BY}"
         )
     if (folder / HEAD).exists() and not isinstance(error, OSError):
-        return _damaged(folder, kind, "its header is wrong")
-    return NotAStoreError(f"{str(folder)!r} is no {kind.name}.", f"make one: {kind.made_by}")
+        return _damaged(folder, "its header is wrong")
+    return NotAStoreError(f"{str(folder)!r} is no {KIND}.", f"make one: {MADE_BY}")
 
 
-def _damaged(folder: Path, kind: Kind, problem: str) -> DamagedStoreError:
+def _damaged(folder: Path, problem: str) -> DamagedStoreError:
     return DamagedStoreError(
-        f"The {kind.name} {str(folder)!r} is damaged: {problem}.", f"make it again: {kind.made_by}"
+        f"The {KIND} {str(folder)!r} is damaged: {problem}.", f"make it again: {MADE_BY}"
     )
 
 
@@ -313,20 +306,20 @@ def _listed(entry: Mapping[str, Any]) -> tuple[str, int, int]:
     return digest, n_rows, n_bytes
 
 
-def _read(folder: Path, kind: Kind, shape: Frame, listed: tuple[str, int, int]) -> pl.DataFrame:
+def _read(folder: Path, shape: Frame, listed: tuple[str, int, int]) -> pl.DataFrame:
     digest, n_rows, n_bytes = listed
     file = _file(shape.name, digest)
     try:
         content, status = read_octets(folder / file, min(max(n_bytes, 0), MAX_FRAME_BYTES))
         if sha256(content).hexdigest() != digest:
-            raise _damaged(folder, kind, f"{file} is not what was written")
+            raise _damaged(folder, f"{file} is not what was written")
         rows = read_parquet(io.BytesIO(content), status)
         plain = _as_written(shape.empty())
         if dict(rows.schema) != dict(plain.schema) or rows.height != n_rows:
-            raise _damaged(folder, kind, f"{file} has other rows or columns")
+            raise _damaged(folder, f"{file} has other rows or columns")
         return shape.conform(rows)
     except OSError as error:
         problem = f"{file} cannot be read ({error.strerror or 'too short'})"
-        raise _damaged(folder, kind, problem) from None
+        raise _damaged(folder, problem) from None
     except pl.exceptions.PolarsError:
-        raise _damaged(folder, kind, f"{file} does not hold what its name says") from None
+        raise _damaged(folder, f"{file} does not hold what its name says") from None

@@ -19,11 +19,10 @@ from stateanalytics.detectors.quality import merge_gap_sums
 from stateanalytics.errors import ArgumentError, DamagedStoreError, in_short
 from stateanalytics.failures.masking import WILDCARD
 from stateanalytics.failures.templates import merge_templates
-from stateanalytics.io.frame_files import Kind, read_frames, write_frames
+from stateanalytics.io.frame_files import MADE_BY, read_frames, write_frames
 from stateanalytics.stats.agreement import CELLS, pairwise_agreement, score_cells
 from stateanalytics.summaries.shapes import FIXED, FRAMES, GROUPED_BY, shapes_of
 
-KIND = Kind("summary", 2, 'sa.summarize("history/").write("fleet/")')
 _MOST_PLACES = 2**31
 _MOST = 2.0**62
 """The greatest sum that fits into a column."""
@@ -178,7 +177,7 @@ class Summary:
             "by": list(self.by),
             "detectors": [name for name in self.detections.columns if name != "n"],
         }
-        return write_frames(path, KIND, head, {name: getattr(self, name) for name in FRAMES})
+        return write_frames(path, head, {name: getattr(self, name) for name in FRAMES})
 
     @classmethod
     def read(cls, path: str | Path) -> Summary:
@@ -195,12 +194,12 @@ class Summary:
             If nothing is there, it is no summary or one of another version, or not what was
             written.
         """
-        head, frames = read_frames(path, KIND, _shapes)
+        head, frames = read_frames(path, _shapes)
         for name, frame in frames.items():
             if problem := _problem(name, frame):
                 raise DamagedStoreError(
                     f"The summary {str(path)!r} is damaged: {name} has {problem}.",
-                    f"make it again: {KIND.made_by}",
+                    f"make it again: {MADE_BY}",
                 )
         moment = datetime.fromisoformat(head["as_of"]).astimezone(UTC)
         return cls(as_of=moment, policy=head["policy"], k=head["k"], by=tuple(head["by"]), **frames)
