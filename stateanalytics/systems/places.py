@@ -576,15 +576,15 @@ def _stores_of_directory(folder: Path, text: str) -> list[Place]:
         # To look into a folder takes time, and a home directory has many.
         inner = [path for path in sorted(folder.iterdir()) if path.is_dir()][:_MOST_FOLDERS]
         below = [*islice(filter(claims_on, inner), 3)]
+    hint = "name the directory or the file of a store, such as 'path/to/state.db'"
+    shell = "name the directory or file of a store; stateanalytics doctor lists the usual ones"
+    if below:
+        hint = shell = "name one of these: " + ", ".join(repr(str(path)) for path in below)
     raise NotAStoreError(
         f"A store was needed, but the directory {text!r} has no {' or '.join(names)}, "
         "no other *.db file and no records of a known system.",
-        "name one of these: " + ", ".join(repr(str(path)) for path in below)
-        if below
-        else "name the directory or the file of a store, such as 'path/to/state.db'",
-        shell=""
-        if below
-        else "name the directory or file of a store; stateanalytics doctor lists the usual ones",
+        hint,
+        shell=shell,
     )
 
 

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -281,7 +281,7 @@ class Archived:
         """The newest moment that any of its runs proved."""
         return self.runs[-1].last_at if self.runs else None
 
-    @property
+    @cached_property
     def last(self) -> Manifest | None:
         """The newest run, whatever it observed."""
         return max(self.runs, key=lambda run: (run.number, run.run), default=None)
