@@ -17,7 +17,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected, total
+from stateanalytics.core.joins import collected, left_joined, total
 from stateanalytics.core.schema import INTEGER, KEY_COLUMNS, TEXT, Column
 from stateanalytics.core.windows import instant
 from stateanalytics.io.findings import all_findings, noted_entities
@@ -160,18 +160,12 @@ def _candidates(entities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.
     slack = pl.when(is_shared & pl.col("ended_at").is_not_null()).then(_ROUNDING).otherwise(_SLACK)
     parts_of_sessions = (
         entities.filter(pl.col("entity_type").is_in(parts))
-        .group_by("source", "system", "session_id")
+        .group_by("source", "system", entity_id="session_id")
         .agg(n_parts=pl.col("entity_id").n_unique())
     )
     drivers = (
         _each_start(sessions.filter(is_driver))
-        .join(
-            parts_of_sessions,
-            left_on=["source", "system", "entity_id"],
-            right_on=["source", "system", "session_id"],
-            how="left",
-            maintain_order="left",
-        )
+        .pipe(left_joined, parts_of_sessions, on=["source", "system", "entity_id"])
         .select(
             *_DRIVER,
             *("recorded_by", "native_session_id"),

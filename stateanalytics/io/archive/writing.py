@@ -342,18 +342,9 @@ def _new_rows(
     """
     is_latest = draft.order > earlier.runs[-1].order
     work = weeks_of_work(part.entities)
-    weeks = {
-        week_name(number)
-        for numbers in (
-            work["week"].unique(),
-            work["begin_week"].unique(),
-            *(
-                getattr(part, name).select(week_of(pl.col("at"))).to_series().unique()
-                for name in _HISTORY
-            ),
-        )
-        for number in numbers
-    }
+    of_history = (getattr(part, name).select(week_of(pl.col("at"))) for name in _HISTORY)
+    numbers = [work["week"], work["begin_week"], *(rows.to_series() for rows in of_history)]
+    weeks = set(map(week_name, pl.concat(numbers).unique()))
     held = read_archived(earlier, frames, weeks=weeks.__contains__)
     is_duplicate = is_owned_elsewhere(part.events, [held.events, part.events])
     part = replace(part, events=part.events.filter(~is_duplicate))
