@@ -115,21 +115,17 @@ ADR_LIFECYCLES, ADR_HEALTHS, ADR_DELIVERIES = (
 )
 
 
-def _words_as_themselves() -> tuple[StatusWord, ...]:
-    """ADR-0033's lifecycle words that no known version of a system stores, each read as itself."""
-    stored = {(word.entity_type, word.raw_status) for word in STATUS_WORDS}
-    return tuple(
-        StatusWord(entity_type, TABLES[entity_type], word, word, _ENDS.get(word), word in _OVER)
-        for entity_type, words in ADR_LIFECYCLES.items()
-        for word in words
-        if (entity_type, word) not in stored
-    )
-
-
 _BAD_ENDS = ("failed", "timed_out", "aborted", "cancelled")
 _ENDS = {word: word for word in ("completed", "succeeded", "merged", "skipped", *_BAD_ENDS)}
 _OVER = {*_ENDS, "archived", "closed"}
-ADR_WORDS = _words_as_themselves()
+_STORED = {(word.entity_type, word.raw_status) for word in STATUS_WORDS}
+ADR_WORDS = tuple(
+    StatusWord(entity_type, TABLES[entity_type], word, word, _ENDS.get(word), word in _OVER)
+    for entity_type, words in ADR_LIFECYCLES.items()
+    for word in words
+    if (entity_type, word) not in _STORED
+)
+"""ADR-0033's lifecycle words that no known version of a system stores, each read as itself."""
 
 
 def words_of(entity_type: str) -> tuple[StatusWord, ...]:

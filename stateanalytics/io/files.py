@@ -512,18 +512,12 @@ def directories_in(path: Path) -> tuple[list[Path], str | None]:
     Loops of symbolic links are no directories; an absent path has no directories.
     """
     try:
-        return sorted(entry for entry in path.iterdir() if _is_directory(entry)), None
+        # `Path.is_dir` raises an error for what lies in a folder that may not be entered.
+        return sorted(filter(os.path.isdir, path.iterdir())), None
     except (FileNotFoundError, NotADirectoryError):
         return [], None
     except (OSError, ValueError) as error:
         return [], f"cannot be read ({type(error).__name__})"
-
-
-def _is_directory(path: Path) -> bool:
-    try:
-        return stat.S_ISDIR(path.stat().st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def legible(name: str) -> str:

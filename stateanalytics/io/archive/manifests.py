@@ -512,9 +512,14 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
 
 def read_attempts(root: Path) -> dict[str, Attempt]:
     """Notes about failed sources by source key; the message of an unreadable note says so."""
-    folder = root / ATTEMPTS
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.stem: _attempt(path) for path in paths if _ATTEMPT_NAME.fullmatch(path.name)}
+    paths = _in_folder(root / ATTEMPTS, _ATTEMPT_NAME)
+    return {path.stem: _attempt(path) for path in paths}
+
+
+def _in_folder(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    """The files of a folder with such names, which may be absent."""
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in files if name.fullmatch(path.name)]
 
 
 def _attempt(path: Path) -> Attempt:
@@ -526,6 +531,8 @@ def _attempt(path: Path) -> Attempt:
 
 
 LOOKS = "looks"
+FOLDERS = {MANIFESTS, SHARDS, TABLES, ATTEMPTS, LOOKS}
+"""All that an archive has."""
 STATUSES = ("archived", "unchanged")
 """Results for a source that was collected; one that was not has an `Attempt`."""
 
@@ -622,12 +629,8 @@ def _age(note: _Note, now: datetime) -> tuple[bool, timedelta, str]:
 
 
 def _notes(root: Path) -> tuple[list[_Note], list[Path]]:
-    folder = root / LOOKS
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
     notes, unreadable = [], []
-    for path in paths:
-        if not _LOOK_NAME.fullmatch(path.name):
-            continue
+    for path in _in_folder(root / LOOKS, _LOOK_NAME):
         given = read_json_object(path, max_bytes=MAX_NOTE_BYTES)
         if given.value is None and given.problem is None:
             continue  # another run has just deleted it

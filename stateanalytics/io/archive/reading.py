@@ -79,11 +79,8 @@ class ChosenWeeks:
 
     def end_before(self, moments: Iterable[datetime | None]) -> datetime | None:
         """The last instant of these weeks, if any of the moments is later."""
-        known = [moment for moment in moments if moment is not None]
-        if not known:
-            return None
         end = read_window(self.last, as_of=_END_OF_TIME).until - TICK
-        return end if max(known) > end else None
+        return end if any(moment is not None and moment > end for moment in moments) else None
 
 
 def _week(year: str, number: str) -> str:
@@ -96,13 +93,6 @@ FACTS = {frame.name: frame for frame in (schema.ENTITIES, schema.TRANSITIONS, sc
 _CANONICAL = {**FACTS, "findings": schema.FINDINGS}
 
 _THING = ["entity_type", "entity_id", "created_at"]
-_FOLDERS = {
-    manifests.MANIFESTS,
-    manifests.SHARDS,
-    manifests.TABLES,
-    manifests.ATTEMPTS,
-    manifests.LOOKS,
-}
 _OTHER_BYTES = "not the bytes that were written"
 _OVERLAP = timedelta(hours=1)
 """Two concurrent runs may end in either order; only after more time did a clock go back."""
@@ -115,7 +105,10 @@ def is_archive(path: Path) -> bool:
     """Whether a directory is an archive, with or without a finished run."""
     if not (path / manifests.MANIFESTS).is_dir():
         return False
-    return manifests.is_with_runs(path) or {entry.name for entry in path.iterdir()} <= _FOLDERS
+    return (
+        manifests.is_with_runs(path)
+        or {entry.name for entry in path.iterdir()} <= manifests.FOLDERS
+    )
 
 
 def archived_source(root: Path, key: str) -> Archived:
