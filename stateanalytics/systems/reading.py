@@ -269,18 +269,15 @@ def _read_places(
     """The readings of places, in their order; neighbours of one system are read together."""
     for read_many, neighbours in groupby(places, _reader_of_many):
         some, began = list(neighbours), wall_clock()
-        if isinstance(read_many, Path):
-            kept = _read_archived(some, bodies=bodies, on_error=on_error, weeks=weeks)
-            yield from pooling.Reading.of_many(some, kept, began)
-            continue
         if read_many is not None:
-            paths, labels = [place.path for place in some], [place.label for place in some]
-            parts = read_many(paths, labels=labels, bodies=bodies, on_error=on_error)
-            read = [
-                _with_unread(_with_words(part), place)
-                for part, place in zip(parts, some, strict=True)
-            ]
-            yield from pooling.Reading.of_many(some, read, began)
+            if isinstance(read_many, Path):
+                parts = _read_archived(some, bodies=bodies, on_error=on_error, weeks=weeks)
+            else:
+                paths, labels = [place.path for place in some], [place.label for place in some]
+                read = read_many(paths, labels=labels, bodies=bodies, on_error=on_error)
+                worded = map(_with_words, read)
+                parts = [_with_unread(*each) for each in zip(worded, some, strict=True)]
+            yield from pooling.Reading.of_many(some, parts, began)
             continue
         for place in some:
             known, began = before.readings.get(place.label), wall_clock()
@@ -336,8 +333,8 @@ def read_place(
         store = opened.enter_context(
             open_store(place.path, label=place.label, salvage=on_error == "salvage", earlier=last)
         )
-        owner = known = owner_of(store)
-        if known is None and place.is_named:
+        owner = owner_of(store)
+        if owner is None and place.is_named:
             raise _no_store(store)
         if owner is None or owner.stores is None:
             # A database in a directory or a match of a pattern that is no store.
@@ -361,7 +358,7 @@ def read_place(
             part = _cached(usable, place, owner.name, kept, read_store, of_store=store.state)
         odd = [
             findings_of_database(store, system=part.system),
-            *([] if known is None else [findings_of_files(place.path, store.label, known)]),
+            *([] if owner is None else [findings_of_files(place.path, store.label, owner)]),
             _of_others(place, part.system),
         ]
         opened.pop_all()
