@@ -17,7 +17,6 @@ from stateanalytics.state.population import is_mirror
 from stateanalytics.stats.intervals import wilson
 from stateanalytics.survival.run_spells import count_left_out, count_spells
 from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
-from stateanalytics.thresholds.choice import upper_bound
 
 SPELLS = pl.DataFrame(
     {
@@ -31,14 +30,11 @@ SPELLS = pl.DataFrame(
     }
 )
 CURVE = sa.survival.kaplan_meier(SPELLS)
-VALUES = pl.Series([float(n) for n in range(200)])
 
 # A share of nothing and one of everything are none.
 SHARES = {
     "conf_level of a curve": lambda share: sa.survival.kaplan_meier(SPELLS, conf_level=share),
     "prob of a quantile": lambda share: sa.survival.quantiles(CURVE, share),
-    "prob of a bound": lambda share: upper_bound(VALUES, prob=share),
-    "confidence of a bound": lambda share: upper_bound(VALUES, prob=0.5, confidence=share),
     "confidence of wilson": lambda share: wilson(8, 10, confidence=share),
 }
 
@@ -54,14 +50,6 @@ def test_a_share_lies_between_nought_and_one_and_is_neither(name, share):
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_every_share_in_between_is_taken(name, share):
     SHARES[name](share)
-
-
-@pytest.mark.parametrize("n_hits", [-1, 11])
-def test_hits_are_some_of_all(n_hits):
-    with pytest.raises(ArgumentError, match="needs 0 <= n_hits <= n"):
-        wilson(n_hits, 10)
-    assert wilson(0, 10)[0] == 0.0
-    assert wilson(10, 10)[1] == 1.0
 
 
 @pytest.mark.parametrize("limit", [0, 0.0, -1.0, math.inf, math.nan])
