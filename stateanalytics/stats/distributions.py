@@ -140,6 +140,13 @@ def student_quantile(level: float, df: float) -> float:
     return math.sqrt(df * (1 - ratio) / ratio) if ratio > 0 else math.inf
 
 
+def student_quantiles(level: float, degrees: pl.Expr) -> pl.Expr:
+    """The `student_quantile` of each row, with at least one degree of freedom."""
+    return degrees.clip(1).map_elements(
+        lambda df: student_quantile(level, df), return_dtype=pl.Float64
+    )
+
+
 def gamma_cdf(x: float, shape: float) -> float:
     """Probability that a gamma(shape, 1) variable is at most ``x``.
 

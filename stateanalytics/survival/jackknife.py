@@ -18,7 +18,7 @@ from statistics import NormalDist
 import polars as pl
 
 from stateanalytics.core.joins import collected, collected_all
-from stateanalytics.stats.distributions import student_quantile
+from stateanalytics.stats.distributions import student_quantiles
 from stateanalytics.survival.risk_sets import (
     STRATUM,
     TOLERANCE,
@@ -150,9 +150,7 @@ def with_unit_variance(
 
 def unit_summary(units: pl.LazyFrame, conf_level: float) -> pl.LazyFrame:
     """Per stratum, what `corrected_variance` needs of its units, from their sizes ``m``."""
-    quantile = pl.col("degrees").map_elements(
-        lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
-    )
+    quantile = student_quantiles(conf_level, pl.col("degrees"))
     z = NormalDist().inv_cdf((1 + conf_level) / 2)
     m = pl.col("m")
     return (

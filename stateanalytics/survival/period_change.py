@@ -16,7 +16,7 @@ from stateanalytics.errors import ArgumentError, check_number, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.stats.bursts import burst_number
-from stateanalytics.stats.distributions import benjamini_hochberg, student_quantile
+from stateanalytics.stats.distributions import benjamini_hochberg, student_quantiles
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
 from stateanalytics.survival.curves import kaplan_meier, quantiles, restricted_mean
 from stateanalytics.survival.frames import DurationChange, fixed_columns
@@ -259,15 +259,8 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
         *_GROUP, "p_value", "effect", "degrees"
     )
     ratio = pl.col("mean_s_now") / pl.col("mean_s_before")
-    spread = (
-        pl.col("degrees").map_elements(
-            lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
-        )
-        * (
-            (pl.col("mean_se_now") / pl.col("mean_s_now")).pow(2)
-            + (pl.col("mean_se_before") / pl.col("mean_s_before")).pow(2)
-        ).sqrt()
-    )
+    squares = [(pl.col(f"mean_se_{part}") / pl.col(f"mean_s_{part}")).pow(2) for part in PERIODS]
+    spread = student_quantiles(conf_level, pl.col("degrees")) * (squares[0] + squares[1]).sqrt()
     is_known = ratio.is_finite() & (ratio > 0)
     return (
         groups.join(tests, on=_GROUP, how="left", nulls_equal=True)

@@ -141,18 +141,22 @@ def _with_begin(table: pl.LazyFrame, least_at_risk: int, sums: Sequence[str]) ->
     )
 
 
-def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, pl.LazyFrame]:
+def number(
+    spells: pl.DataFrame, strata: Sequence[str], into: str = STRATUM
+) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Spells with the number of their stratum, and the table of strata by number."""
-    rows, names = numbered(spells.lazy(), strata)
+    rows, names = numbered(spells.lazy(), strata, into)
     return collected(rows), names
 
 
-def numbered(spells: pl.LazyFrame, strata: Sequence[str]) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+def numbered(
+    spells: pl.LazyFrame, strata: Sequence[str], into: str = STRATUM
+) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """The same as a plan: see `number`."""
     if not strata:
-        names = pl.LazyFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
-        return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
-    names = spells.select(strata).unique().sort(strata).with_row_index(STRATUM)
+        names = pl.LazyFrame({into: [0]}, schema={into: pl.UInt32})
+        return spells.with_columns(pl.lit(0, pl.UInt32).alias(into)), names
+    names = spells.select(strata).unique().sort(strata).with_row_index(into)
     return spells.join(names, on=strata, how="left", nulls_equal=True), names
 
 

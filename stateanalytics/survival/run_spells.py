@@ -20,7 +20,7 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT, SPELLS
 from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.core.words import first_word
-from stateanalytics.errors import ArgumentError, check_columns
+from stateanalytics.errors import check_columns, check_one_of
 from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
@@ -114,11 +114,11 @@ def spells(
     ['as_of', 'last_activity', 'time_limit']
     """
     checked_snapshot(snap, "survival.spells")
-    _check_option("per", per, ("attempt", "work"))
-    _check_option("cohort", cohort, ("started", "active"))
-    _check_option("timeouts", timeouts, ("cut_off", "event"))
-    _check_option("silent_runs", silent_runs, ("last_activity", "as_of"))
-    _check_option("observed_ends", observed_ends, ("last_activity", "left_out"))
+    check_one_of(per, ("attempt", "work"), "per")
+    check_one_of(cohort, ("started", "active"), "cohort")
+    check_one_of(timeouts, ("cut_off", "event"), "timeouts")
+    check_one_of(silent_runs, ("last_activity", "as_of"), "silent_runs")
+    check_one_of(observed_ends, ("last_activity", "left_out"), "observed_ends")
     as_of = snap.as_of
     within = None if window is None else read_window(window, as_of=as_of)
     runs = runs_of(rows_of(snap, policy=policy, states=states, rows=rows))
@@ -285,13 +285,6 @@ def _within_window(rows: pl.LazyFrame, window: Window, cohort: str) -> pl.LazyFr
         .then(_seconds(until - pl.col("started_at")))
         .otherwise("duration_s"),
     )
-
-
-def _check_option(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ArgumentError(
-            f"{name} is {' or '.join(known)}; found {value!r}.", f"{name}={known[0]!r}"
-        )
 
 
 def _seconds(duration: pl.Expr) -> pl.Expr:
