@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,13 @@ from typing import Any
 from stateanalytics.core import schema
 from stateanalytics.core.session_health import HOUR_S, STALLED_AFTER_S
 from stateanalytics.core.vocabulary import TABLES, words_of
-from stateanalytics.errors import ArgumentError, check_one_of, did_you_mean, in_short
+from stateanalytics.errors import (
+    ArgumentError,
+    check_number,
+    check_one_of,
+    did_you_mean,
+    in_short,
+)
 from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.systems import limits_of_systems
@@ -161,22 +166,13 @@ def _text(name: str, value: Any) -> str:
 
 
 def _seconds(name: str, value: Any) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
-        raise ArgumentError(
-            f"{name} needs a number, zero or more; found {in_short(value)}.",
-            f"such as {name}={HOUR_S:.0f}",
-        )
+    check_number(name, value, 3600)
     return float(value)
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(
-            f"{name} needs a whole number, one or more; found {in_short(value)}.",
-            f"such as {name}=10",
-        )
-    return value
+    check_number(name, value, 10, least=1, is_whole=True)
+    return int(value)
 
 
 def _share(name: str, value: Any) -> float:

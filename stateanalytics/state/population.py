@@ -133,10 +133,8 @@ _OF_EVALUATION = ("evaluated_at", "policy_version", "origin")
 _STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_OF_EVALUATION)]
 
 
-def population(
-    entities: pl.DataFrame, states: pl.DataFrame, *, as_of: datetime, window: Window | None = None
-) -> pl.DataFrame:
-    """Every entity of a window, with its state and whether rates may count it.
+def population(entities: pl.DataFrame, states: pl.DataFrame, *, as_of: datetime) -> pl.DataFrame:
+    """Every entity, with its state and whether rates may count it; `within` narrows it.
 
     Parameters
     ----------
@@ -146,20 +144,16 @@ def population(
         The result of `states` for them.
     as_of : datetime
         The instant that the states were read at.
-    window : Window, optional
-        None: all time.
 
     Returns
     -------
     polars.DataFrame
-        ``entities`` in its order, narrowed to the window, with the columns of ``states``
-        and five more: ``show_id`` (of the play that its session works for),
-        ``is_open`` (not ended, by a status that is understood),
-        ``placed_at`` (the moment that placed it: as-of where open), ``left_out`` (null:
-        counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row repeats it,
-        as a session its branches: totals over several types exclude it). Undated
-        rows belong to every window, and future ones to every window that reaches as-of;
-        both are excluded.
+        ``entities`` in its order, with the columns of ``states`` and five more: ``show_id`` (of
+        the play that its session works for), ``is_open`` (not ended, by a status that is
+        understood), ``placed_at`` (the moment that placed it: as-of where open), ``left_out``
+        (null: counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row repeats it, as a
+        session its branches: totals over several types exclude it). Undated rows belong to every
+        window, and future ones to every window that reaches as-of; both are excluded.
 
     Raises
     ------
@@ -174,7 +168,7 @@ def population(
     described = with_usage(entities, uncounted).hstack(
         [is_mirror(entities, driven), shows_of(entities)]
     )
-    rows = (
+    return (
         left_join(described, known)
         .lazy()
         .with_columns(driven, is_open=is_open())
@@ -185,7 +179,6 @@ def population(
         .drop("is_driven")
         .collect()
     )
-    return rows if window is None else within(rows, window, as_of=as_of)
 
 
 def rows_of(

@@ -291,12 +291,11 @@ def reasons(facts: Any, *, policy: Policy | None = None, as_of: Moment | None = 
     >>> reasons(entities, as_of="2026-05-27").select("order", "code", "claim_status").rows()
     [(0, 'play.blocked.dep_failed', 'observed'), (1, 'play.health.blocked', 'inferred')]
     """
-    evaluation = evaluate(facts, "reasons", policy=policy, as_of=as_of, also=NEEDED_TOO)
-    return evaluation.adapter.give_back(reason_rows(evaluation))
+    return reasons_of(evaluate(facts, "reasons", policy=policy, as_of=as_of, also=NEEDED_TOO))
 
 
-def reason_rows(evaluation: Evaluation) -> Frame:
-    """The rows of `reasons`, from an evaluation that kept `NEEDED_TOO`."""
+def reasons_of(evaluation: Evaluation) -> Any:
+    """The result of `reasons`, from an evaluation that kept `NEEDED_TOO`."""
     parts = [
         _stored(evaluation),
         *_unexplained(evaluation),
@@ -305,7 +304,7 @@ def reason_rows(evaluation: Evaluation) -> Frame:
     ]
     if evaluation.table.has_recorded:
         parts += [_recorded(evaluation), *_of_open_work(evaluation)]
-    return nw.concat([_held(evaluation, part) for part in parts])
+    return evaluation.adapter.give_back(nw.concat([_held(evaluation, part) for part in parts]))
 
 
 def _held(evaluation: Evaluation, rows: Frame) -> Frame:

@@ -22,8 +22,8 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.reasons import (
     NEEDED_TOO,
     add_unexplained,
-    reason_rows,
     reasons,
+    reasons_of,
     runaway_code,
 )
 
@@ -140,11 +140,6 @@ def evaluate_once(
 def states_of(evaluation: Evaluation) -> Any:
     """The result of `states`, of the same kind as the frame that was evaluated."""
     return evaluation.adapter.give_back(_worded(evaluation))
-
-
-def reasons_of(evaluation: Evaluation) -> Any:
-    """The result of `reasons`, from an evaluation that kept the columns they need."""
-    return evaluation.adapter.give_back(reason_rows(evaluation))
 
 
 def _worded(evaluation: Evaluation) -> Frame:

@@ -107,13 +107,14 @@ def compare(
         seconds within the horizon, however the run ended), completed (difference of the
         shares that completed within it), hazard_ratio (ratio of the rates at which runs end,
         by Cox's regression; 1: equal); ``method``: raw, adjusted; ``until_s``; ``n_runs`` and
-        ``n_units`` compared, of the value and of the one it is compared with; ``estimate`` (value minus against, or the
-        ratio) with its interval and ``p_value``; ``log_rank_p``, for a duration the p-value of
-        the log-rank test, stratified where adjusted; ``compared``, the share of runs in strata
-        that both have, and ``not_compared``, the largest other strata; ``q_value``;
-        ``verdict``: higher, lower, no_difference, not_enough_data; ``is_reversed``: raw and
-        adjusted have opposite signs, both significant (Simpson's paradox); ``in_words``, which also says where a difference
-        vanishes: significant, and of the opposite sign but no longer significant where adjusted.
+        ``n_units`` compared, of the value and of the one it is compared with; ``estimate`` (value
+        minus against, or the ratio) with its interval and ``p_value``; ``log_rank_p``, for a
+        duration the p-value of the log-rank test, stratified where adjusted; ``compared``, the
+        share of runs in strata that both have, and ``not_compared``, the largest other strata;
+        ``q_value``; ``verdict``: higher, lower, no_difference, not_enough_data; ``is_reversed``:
+        raw and adjusted have opposite signs, both significant (Simpson's paradox); ``in_words``,
+        which also says where a difference vanishes: significant, and of the opposite sign but no
+        longer significant where adjusted.
         Reversed rows first.
 
     Raises
