@@ -44,8 +44,8 @@ from stateanalytics.state import definitions
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.state.reasons import reason_codes
-from stateanalytics.state.states import evaluate_once, reasons_of, states_of
+from stateanalytics.state.reasons import reason_codes, reasons_of
+from stateanalytics.state.states import evaluate_once, states_of
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.linking import LINKS, links
 from stateanalytics.weekly import WEEKS, weekly_numbers
