@@ -10,10 +10,8 @@ from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core import schema
 from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.core.tables import as_html
 from stateanalytics.core.text import as_written
 from stateanalytics.core.words import count, how_long_each
@@ -264,21 +262,6 @@ def _overall(patterns: pl.DataFrame, names: list[str]) -> pl.DataFrame:
     return frames.AGREEMENT_OVERALL.conform(pl.DataFrame([{"n_complete": 0, **row}]))
 
 
-INTERSECTIONS = schema.Frame(
-    "intersections",
-    "one detector in one set of detectors that flag the same rows",
-    ("rank", "detector"),
-    (
-        Column("rank", INTEGER, "place of the set, 1 for the largest"),
-        Column("n", INTEGER, "rows that exactly these detectors flag"),
-        Column("n_members", INTEGER, "detectors in the set"),
-        Column("detector", TEXT, "one of all detectors that flag anything"),
-        Column("is_member", YES_NO, "does this one flag these rows"),
-        Column("n_flagged", INTEGER, "rows that this one flags at all"),
-    ),
-)
-
-
 def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
     """Sets of detectors that flag the same rows, the largest set of rows first.
 
@@ -333,7 +316,7 @@ def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> p
     rows = sets.join(alone, how="cross", maintain_order="left_right").with_columns(
         is_member=members.list.contains(pl.col("detector")), n_members=members.list.len()
     )
-    return INTERSECTIONS.conform(rows)
+    return frames.INTERSECTIONS.conform(rows)
 
 
 @dataclass(frozen=True, repr=False)

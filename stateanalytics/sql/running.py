@@ -150,7 +150,7 @@ def run(
         *(check_text(query), packed(params), known, _ranked(), as_of, timeout_s, memory_bytes)
     )
     grace_s = min(max(_GRACE * timeout_s, _LEAST_GRACE_S), _MOST_GRACE_S)
-    with worker() as process:
+    with WORKERS.borrowed() as process:
         began = time.monotonic()
         needed = process.ask(read, timeout_s + grace_s, read)["tables"]
         left_s = max(0.001, timeout_s - (time.monotonic() - began))
@@ -203,7 +203,7 @@ def _ranked() -> frozenset[str]:
 
 
 def _new_file() -> Path:
-    handle, path = tempfile.mkstemp(".rows", dir=handing_folder())
+    handle, path = tempfile.mkstemp(".rows", dir=WORKERS.folder())
     os.close(handle)
     return Path(path)
 
@@ -373,6 +373,7 @@ class _Workers:
         self._folder: PrivateFolder | None = None
 
     def folder(self) -> Path:
+        """The private folder for files that a worker gets and gives."""
         with self._lock:
             # A cleaner of temporary files may have deleted it.
             if self._folder is None or not self._folder.path.is_dir():
@@ -382,6 +383,7 @@ class _Workers:
 
     @contextlib.contextmanager
     def borrowed(self) -> Iterator[WorkerProcess]:
+        """A worker process, for the time of one query."""
         worker = self._idle_worker() or WorkerProcess(self.folder())
         try:
             yield worker
@@ -409,16 +411,6 @@ def _delete_folder(folder: PrivateFolder, maker: int) -> None:
         folder.delete()
 
 
-_WORKERS = _Workers()
+WORKERS = _Workers()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_WORKERS.forget)
-
-
-def worker() -> contextlib.AbstractContextManager[WorkerProcess]:
-    """A worker process, for the time of one query."""
-    return _WORKERS.borrowed()
-
-
-def handing_folder() -> Path:
-    """The private folder for files that a worker gets and gives."""
-    return _WORKERS.folder()
+    os.register_at_fork(after_in_child=WORKERS.forget)

@@ -152,7 +152,7 @@ def _worded(evaluation: Evaluation) -> Frame:
         policy_version=nw.lit(policy.version),
         origin=nw.lit(ORIGIN),
     )
-    if evaluation.contents.has_unnamed:
+    if evaluation.has_unnamed:
         unnamed = table.where(lambda cell: cell.word is None and not cell.is_known_text)
         own_word = nw.when(unnamed).then(nw.col("raw_status"))
         named = named.with_columns(effective_state=own_word.otherwise(nw.col("effective_state")))
