@@ -15,7 +15,7 @@ from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFE
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
-from stateanalytics.state.definitions import FAILURES, STOPPED
+from stateanalytics.state.definitions import FAILURES, SILENT_HEALTHS, STOPPED
 from stateanalytics.state.display import delivery_code, domain, health_code
 from stateanalytics.state.reasons import FORM, OURS, REGISTRY
 from stateanalytics.systems import all_systems
@@ -125,7 +125,6 @@ GRACE_S = 300.0
 TOLERANCE_S = 1.0
 """Start, end and duration are not taken at one instant."""
 
-SILENT = ("stalled", "process_dead", "orphaned")
 _IN_WORDS = {
     "stalled": "silent for longer than its kind of work may be",
     "process_dead": "silent for so long that its process counts as dead",
@@ -154,7 +153,7 @@ def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
         & (pl.col("health") == "unknown")
         & pl.all_horizontal(pl.col(name).is_null() for name in ("last_activity_at", "age_s"))
     )
-    is_silent = pl.col("health").is_in(SILENT) | is_timeless
+    is_silent = pl.col("health").is_in(SILENT_HEALTHS) | is_timeless
     # A team is orphaned by its parent, whatever its members do.
     silent = cases.plan.filter("is_open", is_silent, ~is_young, pl.col("entity_type") != "team")
     empty = cases.plan.filter(

@@ -37,6 +37,7 @@ from stateanalytics.core.engines import (
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Moment, read_moment
 from stateanalytics.errors import ArgumentError, found
+from stateanalytics.state.definitions import SILENT_HEALTHS
 from stateanalytics.state.health import (
     BLOCKED_LIKE,
     DUE_AGE,
@@ -47,7 +48,6 @@ from stateanalytics.state.health import (
     HEALTH_RULE,
     IS_QUIET,
     MESSAGE_AGE,
-    QUIET_SESSION,
     RECORDED_WORDS,
     RULES,
     RUNNING_LIKE,
@@ -357,7 +357,7 @@ def _session_id(table: StatusTable) -> nw.Expr:
 
 def _linked_sessions(own: Frame, table: StatusTable) -> Frame:
     """Facts of the sessions that work for other rows, one row per session."""
-    quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in QUIET_SESSION]
+    quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in SILENT_HEALTHS]
     workers = own.select("source", "system", _session_id(table))
     sessions = own.filter(table.is_type("session")).select(
         "source",

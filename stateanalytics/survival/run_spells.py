@@ -21,13 +21,17 @@ from stateanalytics.core.schema import ENTITY_KEY, MOMENT, SPELLS
 from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns, check_one_of
-from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
+from stateanalytics.state.definitions import (
+    LEFT_OUT_OF_DURATIONS,
+    SILENT_HEALTHS,
+    ended_well,
+    is_found_dead,
+)
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
 
-SILENT = ("stalled", "process_dead", "orphaned")
 # A century: more would leave the calendar.
 _LONGEST_S = 3.2e9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -222,7 +226,9 @@ def ending() -> pl.Expr:
 
 
 def _cut_off_by(silent_runs: str, *, is_limit_an_end: bool) -> pl.Expr:
-    is_silent = pl.col("health").is_in(list(SILENT)) & pl.col("last_activity_at").is_not_null()
+    is_silent = (
+        pl.col("health").is_in(list(SILENT_HEALTHS)) & pl.col("last_activity_at").is_not_null()
+    )
     return first_word(
         last_activity=pl.col("is_open") & is_silent & (silent_runs == "last_activity"),
         as_of="is_open",
