@@ -13,10 +13,9 @@ from stateanalytics.core import schema
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.errors import ArgumentError, MissingColumnsError, found
 from stateanalytics.failures.cause_groups import add_cause_groups
-from stateanalytics.state.population import is_mirror
 from stateanalytics.stats.intervals import wilson
-from stateanalytics.survival.run_spells import count_left_out, count_spells
-from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
+from stateanalytics.survival.run_spells import count_spells
+from stateanalytics.survival.time_limits import implicit_timeouts
 
 SPELLS = pl.DataFrame(
     {
@@ -76,9 +75,9 @@ def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
 NEEDS_COLUMNS = [
     *(sa.survival.kaplan_meier, sa.survival.cumulative_incidence, sa.survival.quantiles),
     *(sa.survival.timeout_candidates, sa.survival.slow_thresholds),
-    *(implicit_timeouts, count_timeouts, count_left_out, count_spells),
+    *(implicit_timeouts, count_spells),
     *(sa.detectors.agreement, sa.detectors.intersections, sa.detectors.disagreements),
-    *(add_cause_groups, is_mirror),
+    add_cause_groups,
     *(charts.chart_durations, charts.chart_severity, charts.chart_disagreement),
     *(charts.chart_intersections, charts.chart_failure_codes, charts.chart_incidents),
     *(charts.chart_survival, charts.chart_cumulative_incidence, charts.chart_limits),

@@ -148,6 +148,7 @@ def attention_items(
     )
     listed = severe_items.join(entities, on=schema.ENTITY_KEY, how="inner")
     stuck_items = stuck.lazy().join(entities, on=schema.ENTITY_KEY, how="inner")
+    is_stopped = pl.col("outcome").is_in(list(STOPPED)) & ~is_failure()
     items = (
         pl.concat(
             [_with_reasons(listed, reasons, is_severe).lazy(), stuck_items], how="diagonal_relaxed"
@@ -160,7 +161,7 @@ def attention_items(
             ),
         )
         .with_columns(
-            standing=_standing(),
+            standing=first_word("ended", open="_is_open", stopped=is_stopped),
             fingerprint=_joined("entity_type", "entity_id", "code"),
             cluster=_joined("code", "cause"),
             n_causes=pl.col("cause").n_unique().over("code").cast(pl.Int64),
@@ -252,11 +253,6 @@ def with_item_id(entities: Rows) -> Rows:
         )
         .drop("_topic")
     )
-
-
-def _standing() -> pl.Expr:
-    is_stopped = pl.col("outcome").is_in(list(STOPPED)) & ~is_failure()
-    return first_word("ended", open="_is_open", stopped=is_stopped)
 
 
 def _joined(*columns: str) -> pl.Expr:

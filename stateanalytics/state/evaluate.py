@@ -182,7 +182,10 @@ def evaluate(
         # Rules for kinds of rows that are not there cost nothing.
         own = own.collect().lazy()
         has_others, has_links, has_unnamed = own.select(rules.contents).collect().row(0)
-    linked = add_links(own, rules.table) if has_links else without_links(own)
+    if has_links:
+        linked = add_links(own, rules.table)
+    else:
+        linked = own.with_columns(nw.lit(None, nw.Int16).alias(name) for name in _ADDED)
     ruled = linked.with_columns(
         rules.of_all if has_others else [nw.col(SESSION_RULE).alias(HEALTH_RULE)]
     )
@@ -306,11 +309,6 @@ def _with_own_rules(frame: Frame, rules: _Rules, policy: Policy) -> Frame:
     derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
     recorded = nw.col(_DELIVERY).cast(nw.Int16)
     return derived.with_columns(nw.coalesce(recorded, nw.col(DELIVERY)).alias(DELIVERY))
-
-
-def without_links(own: Frame) -> Frame:
-    """What `add_links` gives where nothing is linked."""
-    return own.with_columns(nw.lit(None, nw.Int16).alias(name) for name in _ADDED)
 
 
 def add_links(own: Frame, table: StatusTable) -> Frame:

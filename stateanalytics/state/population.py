@@ -301,9 +301,6 @@ def _is_within(window: Window, as_of: datetime) -> pl.Expr:
     return is_open_in_window | has_ended_in_window | is_future | _stored_moment().is_null()
 
 
-NEEDED = ("source", "system", "entity_type", "entity_id", "session_id", "started_at")
-
-
 def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Series:
     """Which rows repeat another row, of the same store or of the system that drove the work.
 
@@ -322,11 +319,6 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
         counts as the last: rather one row too few than one work twice. A row of another
         type with the id of a session repeats it, as the run of an engine.
 
-    Raises
-    ------
-    MissingColumnsError
-        If a column of `NEEDED` is absent.
-
     Examples
     --------
     >>> repeats = next(known.name for known in all_systems() if known.runs.repeated_type)
@@ -341,7 +333,6 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     >>> is_mirror(entities).to_list()
     [False, False, True, True]
     """
-    check_columns(entities, NEEDED, "is_mirror")
     last = pl.col("started_at").max().over("source", "system", "session_id", "entity_type")
     is_repeated = pl.lit(value=False)
     sessions = pl.col("entity_id").filter(entity_type="session").implode()

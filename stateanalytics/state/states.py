@@ -255,7 +255,6 @@ def count_changes(changed: pl.DataFrame) -> pl.DataFrame:
     [('play', 'neutral', 'warning', 1)]
     """
     named = ("entity_type", "severity_a", "severity_b")
-    check_columns(changed, named, "count_changes")
     return (
         changed.group_by(named)
         .agg(n_entities=pl.len().cast(pl.Int64))

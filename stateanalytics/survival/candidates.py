@@ -362,14 +362,13 @@ def slow_thresholds(
     flagged = pl.concat([_count_flagged(runs, threshold, conf_level) for threshold in thresholds])
     shares = completion_times(runs, by=_WORK, conf_level=conf_level)
     horizons = shares.select(_WORK, "horizon_s").unique()
-    known = pl.DataFrame({"threshold_s": list(KNOWN_AS), "known_as": list(KNOWN_AS.values())})
+    known_as = pl.col("threshold_s").replace_strict(KNOWN_AS, default=None, return_dtype=pl.String)
     is_known = pl.col("threshold_s") <= pl.col("horizon_s")
     return (
         flagged.sort("threshold_s")
         .pipe(_at_candidate, shares.drop("horizon_s"), "threshold_s")
         .join(horizons, on=_WORK, how="left")
-        .join(known, on="threshold_s", how="left")
-        .with_columns(is_identified=is_known.fill_null(value=False))
+        .with_columns(known_as=known_as, is_identified=is_known.fill_null(value=False))
         .with_columns(
             pl.when("is_identified").then(1 - pl.col(share).fill_null(missing)).alias(name)
             for name, share, missing in (

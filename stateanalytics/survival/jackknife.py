@@ -22,7 +22,6 @@ from stateanalytics.stats.distributions import student_quantiles
 from stateanalytics.survival.risk_sets import (
     STRATUM,
     TOLERANCE,
-    RiskSets,
     checked_spells,
     risk_sets,
     survival,
@@ -431,7 +430,7 @@ def mean_and_influence(
         .with_columns(expected=pl.col("per_end") * pl.col("n_events") / pl.col("n_at_risk"))
     )
     numbered = sets.rows.with_columns(is_good=False)
-    return _estimated(estimates, sets, numbered, table)
+    return estimates.join(sets.strata, on=STRATUM), collected(_influences(numbered, table))
 
 
 def incidence_and_influence(
@@ -466,13 +465,7 @@ def incidence_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=(pl.col("step") + pl.col("per_end") * d) / n)
     )
-    return _estimated(estimates, sets, sets.rows, table)
-
-
-def _estimated(
-    estimates: pl.LazyFrame, sets: RiskSets, spells: pl.LazyFrame, table: pl.LazyFrame
-) -> tuple[pl.LazyFrame, pl.DataFrame]:
-    return estimates.join(sets.strata, on=STRATUM), collected(_influences(spells, table))
+    return estimates.join(sets.strata, on=STRATUM), collected(_influences(sets.rows, table))
 
 
 def restricted_means(table: pl.LazyFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:

@@ -324,7 +324,6 @@ def count_left_out(spells: pl.DataFrame) -> pl.DataFrame:
     >>> count_left_out(runs).select("left_out", "n").rows()
     [('legacy', 1), ('no_end', 2)]
     """
-    check_columns(spells, ["left_out"], "count_left_out")
     counts = spells.group_by("left_out").agg(n=pl.len().cast(pl.Int64))
     words = LEFT_OUT_OF_DURATIONS
     reasons = pl.DataFrame({"left_out": list(words), "meaning": list(words.values())})
