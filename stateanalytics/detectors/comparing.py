@@ -6,7 +6,6 @@ import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from types import MappingProxyType
 
 import polars as pl
 
@@ -30,8 +29,9 @@ from stateanalytics.stats.agreement import (
 )
 from stateanalytics.systems.detector import Detector
 
-_CAUSES = table_rows("stateanalytics.detectors", "causes.csv")
-CAUSES = MappingProxyType({row["cause"]: row["meaning"] for row in _CAUSES})
+CAUSES: Mapping[str, str] = {
+    row["cause"]: row["meaning"] for row in table_rows("stateanalytics.detectors", "causes.csv")
+}
 """Every cause of a disagreement, and its meaning."""
 
 # A row's last write stands for its last sign of life.

@@ -7,10 +7,9 @@ that users apply to frames of their own, and rows look their words up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 
 import narwhals as nw
 import polars as pl
@@ -54,13 +53,14 @@ def label(word: str) -> str:
     return word.replace("_", " ").capitalize()
 
 
-HEALTH_LABELS = MappingProxyType(
-    {word: label(word) for word in HEALTHS} | {"ok": "Infra OK", "unknown": "Health unknown"}
-)
-DELIVERY_LABELS = MappingProxyType(
-    {word: f"Artifacts {word}" for word in DELIVERIES}
-    | {"invalid": "Artifact contract invalid", "not_expected": "No artifacts expected"}
-)
+HEALTH_LABELS: Mapping[str, str] = {
+    **{word: label(word) for word in HEALTHS},
+    **{"ok": "Infra OK", "unknown": "Health unknown"},
+}
+DELIVERY_LABELS: Mapping[str, str] = {
+    **{word: f"Artifacts {word}" for word in DELIVERIES},
+    **{"invalid": "Artifact contract invalid", "not_expected": "No artifacts expected"},
+}
 
 
 def chain(segment: Segment, health: str | None, delivery: str | None, *, verbose: bool) -> str:
