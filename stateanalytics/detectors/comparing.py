@@ -17,7 +17,13 @@ from stateanalytics.core.words import count, how_long_each
 from stateanalytics.detectors import frames
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
-from stateanalytics.errors import ArgumentError, check_number, check_share, did_you_mean, in_short
+from stateanalytics.errors import (
+    ArgumentError,
+    check_number,
+    check_one_of,
+    check_share,
+    did_you_mean,
+)
 from stateanalytics.stats.agreement import (
     CELLS,
     cells_by_class,
@@ -168,14 +174,8 @@ def _groups(
 def _check(
     detections: Detections, groups: Sequence[str], n_resamples: int, conf_level: float
 ) -> None:
-    allowed = detections.units.columns
     for name in groups:
-        if name not in allowed:
-            raise ArgumentError(
-                f"agreement compares within groups of {', '.join(allowed)}; "
-                f"found {in_short(name)}.",
-                'by="kind"' + did_you_mean(str(name), allowed),
-            )
+        check_one_of(name, detections.units.columns, "column to group by")
     if len(detections.names) < 2:
         raise ArgumentError(
             f"Agreement needs at least two detectors; found {detections.names}.",

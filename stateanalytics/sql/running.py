@@ -142,7 +142,11 @@ def run(
     NoRoomError
         If a table or the result does not fit into the folder for temporary files.
     """
-    _check_limits(max_rows, timeout_s, memory_bytes)
+    check_number("max_rows", max_rows, 10_000, least=1, is_whole=True)
+    check_number("timeout_s", timeout_s, 30, is_above=True)
+    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 2**20:
+        problem = f"memory_bytes must be at least {2**20:,} bytes; found {memory_bytes!r}."
+        raise ArgumentError(problem, "memory_bytes=2 * 1024**3")
     known = {
         name: TableText(table.columns, table.left_out, table.view) for name, table in tables.items()
     }
@@ -183,16 +187,6 @@ def run(
             stacklevel=3,
         )
     return result.head(max_rows)
-
-
-def _check_limits(max_rows: int, timeout_s: float, memory_bytes: int) -> None:
-    check_number("max_rows", max_rows, 10_000, least=1, is_whole=True)
-    check_number("timeout_s", timeout_s, 30, is_above=True)
-    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 2**20:
-        raise ArgumentError(
-            f"memory_bytes must be at least {2**20:,} bytes; found {memory_bytes!r}.",
-            "memory_bytes=2 * 1024**3",
-        )
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from stateanalytics.core.joins import left_joined, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.core.words import each_in_words, first_word, say
-from stateanalytics.errors import ArgumentError, check_number, check_share
+from stateanalytics.errors import check_number, check_one_of, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.stats.bursts import burst_number
@@ -151,11 +151,7 @@ def duration_change(
     runs = two_windows(snap, window, states=states, policy=policy)
     for name in dimensions:
         runs = with_own_column(runs, name, getattr(snap, "own_tables", {}))
-    if missing := [name for name in dimensions if name not in runs.columns]:
-        raise ArgumentError(
-            f"duration_change compares values of columns of spells; unknown are {missing}.",
-            f"by={list(DIMENSIONS)}",
-        )
+        check_one_of(name, runs.columns, "column of spells")
     check_share("fdr", fdr, 0.1)
     check_share("conf_level", conf_level, 0.95)
     check_number("least", least, 5)
