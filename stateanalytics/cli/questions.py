@@ -191,8 +191,9 @@ def _answer(request: Request, question: Question, given: Given) -> None:
             values["by"] = []
         joined = with_tables(snap, values.pop("own", ()))
         if settings is not None:
-            _write_settings(request, joined, values)
-            return
+            # In the words of the systems that take them.
+            text: str = getattr(_advice(joined, values), f"to_{settings}")()
+            return put(text.encode(), request.output, inputs=joined.inputs)
         frame = _ANSWERS[question.command](joined, request, question, values)
         shown, columns = _for_terminal(frame, question, values, is_table=request.format == "table")
         request.write(shown, columns=columns, inputs=snap.inputs)
@@ -531,12 +532,6 @@ def _advice(snap: Snapshot, values: Given) -> Advice:
     from stateanalytics.thresholds.advice import recommend
 
     return recommend(snap, costs=_stated_costs(values), policy=values["policy"])
-
-
-def _write_settings(request: Request, snap: Snapshot, values: Given) -> None:
-    """The recommended settings, in the words of the systems that take them."""
-    text: str = getattr(_advice(snap, values), f"to_{values['settings']}")()
-    put(text.encode(), request.output, inputs=snap.inputs)
 
 
 # --- durations -------------------------------------------------------------------------

@@ -13,13 +13,14 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
+from stateanalytics.core.joins import Rows
 from stateanalytics.core.shapes import Integer, Moment, Text, Words, frame
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import first_word
 from stateanalytics.state.definitions import STOPPED, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import Rows, is_mirror, is_open, left_out_by_themselves
+from stateanalytics.state.population import is_mirror, is_open, left_out_by_themselves
 from stateanalytics.systems import all_systems, stop_commands
 from stateanalytics.systems.linking import is_driven
 

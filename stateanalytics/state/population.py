@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected_each, deduplicated, left_join
+from stateanalytics.core.joins import Rows, collected_each, deduplicated, left_join
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.errors import check_columns
@@ -126,8 +126,6 @@ def _sampling_unit(runs: pl.DataFrame) -> tuple[pl.Expr, pl.Expr, str]:
     unit = pl.when(are_many).then(pl.coalesce("project", unit_of())).otherwise(unit_of())
     return unit, are_many, "invocation"
 
-
-Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 
 _OF_EVALUATION = ("evaluated_at", "policy_version", "origin")
 _STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_OF_EVALUATION)]

@@ -187,7 +187,8 @@ def kaplan_meier(
         .with_columns(survival_se=pl.col("variance").sqrt())
         .with_columns(ends)
     )
-    return sets.named(curve, CURVE).pipe(collected)
+    named = curve.join(sets.strata, STRATUM, "left", maintain_order="left") if strata else curve
+    return named.select(*strata, *CURVE).pipe(collected)
 
 
 def bare_curve(spells: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:

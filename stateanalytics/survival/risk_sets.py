@@ -43,14 +43,6 @@ class RiskSets:
     strata: pl.LazyFrame
     rows: pl.LazyFrame
 
-    def named(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
-        """``columns`` of a frame by stratum number, with the names of the strata first."""
-        names = [name for name in self.strata.collect_schema() if name != STRATUM]
-        if not names:
-            return frame.select(columns)
-        whole = frame.join(self.strata, on=STRATUM, how="left", maintain_order="left")
-        return whole.select(*names, *columns)
-
 
 def risk_sets(
     spells: pl.DataFrame,

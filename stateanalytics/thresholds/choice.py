@@ -176,7 +176,6 @@ def covering_limit(values: pl.Series, loses: float = 0.05) -> float | None:
 
 
 CURVE = ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high")
-_CURVE_SCHEMA = dict.fromkeys(CURVE, pl.Float64)
 
 
 MOST_TIMES = 10.0
@@ -643,7 +642,7 @@ def decided(losses: Losses, today_s: float | None, toward: Toward | None = None)
         gains = from_today[best if chosen in (None, today) else chosen]
     is_decided = verdict in ("keep", "change", "choose")
     return Choice(
-        pl.DataFrame(schema=_CURVE_SCHEMA),
+        pl.DataFrame(schema=dict.fromkeys(CURVE, pl.Float64)),
         verdict,
         candidates_s[chosen] if chosen is not None and is_decided else None,
         candidates_s[best],

@@ -14,8 +14,7 @@ from typing import Literal
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
-from stateanalytics.state.population import Rows
+from stateanalytics.core.joins import Rows, collected
 from stateanalytics.survival.curves import bare_curve
 
 FEWEST_AT_RISK = 10
