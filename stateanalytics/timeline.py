@@ -9,7 +9,7 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import Rows, collected
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import first_word, how_long, how_long_each
@@ -18,7 +18,6 @@ from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.io.archive.reading import is_archive
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import Rows
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import OTHER, Constant, System
 from stateanalytics.thresholds.settings import constants

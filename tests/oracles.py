@@ -24,7 +24,7 @@ from stateanalytics.core.vocabulary import EXIT_CODES, STATUS_WORDS, words_of
 from stateanalytics.detectors.catalogue import named
 from stateanalytics.detectors.detections import in_words, truths
 from stateanalytics.state.health import derive_severity
-from stateanalytics.state.reasons import parents, reason_codes
+from stateanalytics.state.reasons import reason_codes
 from stateanalytics.systems.agent_orchestrator import detectors, mapping, sessions
 from stateanalytics.systems.agent_orchestrator.mapping import legacy_status
 from stateanalytics.systems.lionagi.audits import roll_up, with_phantom_reason
@@ -265,7 +265,7 @@ def reason_code_registry(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _second_segment(code: str) -> str:
-    return [*parents(code), code][1].split(".")[-1]
+    return code.split(".")[1]
 
 
 # --- roll-ups and schedules ------------------------------------------------------------

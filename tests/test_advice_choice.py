@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.errors import ArgumentError
-from stateanalytics.stats.intervals import poisson_rate, weighted_count
+from stateanalytics.stats.intervals import poisson_interval, weighted_count
 from stateanalytics.survival.curves import kaplan_meier, restricted_mean
 from stateanalytics.survival.incidence import cumulative_incidence
 from stateanalytics.thresholds.choice import (
@@ -215,7 +215,7 @@ def test_todays_silence_beyond_the_data_is_tried_as_one():
 @pytest.mark.parametrize("n", [0, 1, 4, 15, 200])
 def test_a_count_of_equal_units_has_the_exact_interval(n):
     low, high = weighted_count(n, n, 1)
-    exact_low, exact_high = poisson_rate(n, 1.0)
+    exact_low, exact_high = poisson_interval(n)
     assert high == pytest.approx(exact_high, rel=0.01)
     assert low <= exact_low * 1.001
     assert n < 10 or low == pytest.approx(exact_low, rel=0.01)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.stats.agreement import (
     cochran_q,
     fleiss_kappa,
@@ -29,21 +28,11 @@ def compared(*cells: int) -> dict[str, float]:
     return pairwise_agreement(labels(*cells), ["a", "b"]).row(0, named=True)
 
 
-def test_kappa_and_its_interval_equal_the_reference():
+def test_kappa_equals_the_reference():
     found = compared(20, 5, 10, 15)
     assert found["kappa"] == pytest.approx(0.4, abs=1e-12)
-    assert found["kappa_low"] == pytest.approx(0.15109, abs=5e-6)
-    assert found["kappa_high"] == pytest.approx(0.64891, abs=5e-6)
     assert found["ac1"] == pytest.approx(0.405941, abs=5e-7)
     assert found["pabak"] == pytest.approx(0.4, abs=1e-12)
-
-
-def test_the_interval_of_kappa_stays_within_what_kappa_can_be():
-    nearly = compared(30, 1, 0, 30)
-    assert nearly["kappa_high"] == 1.0
-    assert 0.8 < nearly["kappa_low"] < nearly["kappa"] < 1
-    opposed = compared(0, 30, 30, 1)
-    assert opposed["kappa_low"] == -1.0
 
 
 @pytest.mark.parametrize(
@@ -60,29 +49,6 @@ def test_the_interval_of_kappa_stays_within_what_kappa_can_be():
 def test_matthews_correlation_equals_the_reference(cells, mcc):
     found = compared(*cells)
     assert found["mcc"] == (None if mcc is None else pytest.approx(mcc, abs=5e-4))
-    if mcc is None:
-        assert (found["mcc_low"], found["mcc_high"]) == (None, None)
-    else:
-        assert -1 <= found["mcc_low"] <= found["mcc"] <= found["mcc_high"] <= 1 + 1e-12
-
-
-def test_the_interval_of_matthews_correlation_is_that_of_the_delta_method():
-    """Each cell a little larger: by how much it moves, and how much cells vary."""
-    cells = [40, 9, 17, 60]
-    n = sum(cells)
-
-    def mcc(a, b, c, d):
-        return (a * d - b * c) / ((a + b) * (a + c) * (d + b) * (d + c)) ** 0.5
-
-    step = 1e-6
-    moved = [
-        (mcc(*(p + step * (i == j) for j, p in enumerate(cells))) - mcc(*cells)) / step
-        for i in range(4)
-    ]
-    variance = sum(p * g * g for p, g in zip(cells, moved, strict=True))
-    variance -= sum(p * g for p, g in zip(cells, moved, strict=True)) ** 2 / n
-    found = compared(*cells)
-    assert found["mcc_high"] - found["mcc"] == pytest.approx(1.959964 * variance**0.5, rel=1e-4)
 
 
 def test_kappa_collapses_at_high_prevalence_and_ac1_does_not():
@@ -96,7 +62,6 @@ def test_kappa_collapses_at_high_prevalence_and_ac1_does_not():
 
 def test_mcnemar_equals_the_reference():
     found = compared(794, 86, 150, 570)
-    assert found["mcnemar_chi2"] == pytest.approx(17.355932, abs=5e-7)
     assert found["mcnemar_p"] == pytest.approx(3.71593614e-05, abs=5e-14)
     few = compared(0, 1, 7, 0)
     assert (few["mcnemar_p"], few["mcnemar_mid_p"]) == (0.0703125, 0.0390625)
@@ -129,21 +94,12 @@ THREE_BY_FIFTEEN = pl.DataFrame(
 
 
 @pytest.mark.parametrize(
-    ("ratings", "level", "alpha"),
-    [
-        (FOUR_BY_TWELVE, "nominal", 0.743421),
-        (FOUR_BY_TWELVE, "ordinal", 0.815388),
-        (FOUR_BY_TWELVE, "interval", 0.849107),
-        (FOUR_BY_TWELVE, "ratio", 0.797403),
-        (THREE_BY_FIFTEEN, "nominal", 0.691358),
-        (THREE_BY_FIFTEEN, "ordinal", 0.806721),
-        (THREE_BY_FIFTEEN, "interval", 0.810845),
-    ],
+    ("ratings", "alpha"), [(FOUR_BY_TWELVE, 0.743421), (THREE_BY_FIFTEEN, 0.691358)]
 )
-def test_krippendorff_alpha_equals_the_reference(ratings, level, alpha):
+def test_krippendorff_alpha_equals_the_reference(ratings, alpha):
     """Krippendorff, K. (2011), Computing Krippendorff's alpha-reliability, sections C and D."""
-    assert krippendorff_alpha(ratings, level) == pytest.approx(alpha, abs=5e-7)
-    assert krippendorff_alpha(ratings.reverse(), level) == pytest.approx(alpha, abs=5e-7)
+    assert krippendorff_alpha(ratings) == pytest.approx(alpha, abs=5e-7)
+    assert krippendorff_alpha(ratings.reverse()) == krippendorff_alpha(ratings)
 
 
 def test_krippendorff_takes_words_and_truths():
@@ -175,23 +131,10 @@ def test_kappa_without_two_answers_is_null_not_a_division_by_zero(cells):
     assert found["mcnemar_p"] == 1.0
 
 
-def test_empty_and_one_rater_give_none():
-    assert fleiss_kappa(pl.DataFrame({"x": [1], "y": [0]})) is None
+def test_no_units_and_one_answer_give_none():
     assert fleiss_kappa(pl.DataFrame(schema={"x": pl.Int64, "y": pl.Int64})) is None
     assert krippendorff_alpha(pl.DataFrame({"a": [1, 1], "b": [1, 1]})) is None
-    none = {"statistic": None, "df": None, "p_value": None, "n": 0}
-    assert cochran_q(labels(0, 0, 0, 0), ["a", "b"]) == none
-
-
-def test_wrong_words_are_told():
-    with pytest.raises(ArgumentError, match="did you mean 'nominal'"):
-        krippendorff_alpha(FOUR_BY_TWELVE, "nominl")
-    with pytest.raises(ArgumentError, match="at least 2 detectors"):
-        pairwise_agreement(labels(1, 1, 1, 1), ["a"])
-    with pytest.raises(MissingColumnsError, match="stuck"):
-        pairwise_agreement(labels(1, 1, 1, 1), ["a", "stuck"])
-    with pytest.raises(ArgumentError, match="same number of raters"):
-        fleiss_kappa(pl.DataFrame({"x": [1, 2], "y": [1, 1]}))
+    assert cochran_q(labels(0, 0, 0, 0), ["a", "b"]) == (None, None, None)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=30))
@@ -211,6 +154,6 @@ def test_bulk_equals_the_textbook_in_any_order_and_either_way_round(rows):
 
 
 def test_cochran_q_of_two_detectors_is_mcnemar():
-    found = cochran_q(labels(794, 86, 150, 570), ["a", "b"])
-    assert found["statistic"] == pytest.approx(17.355932, abs=5e-7)
+    statistic, df, _ = cochran_q(labels(794, 86, 150, 570), ["a", "b"])
+    assert (statistic, df) == (pytest.approx(17.355932, abs=5e-7), 1)
     assert even_split_p(0, 0) == 1.0

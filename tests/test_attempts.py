@@ -156,5 +156,5 @@ def test_the_sample_has_no_completion_of_two_hours(demo):
 
 
 def test_another_unit_is_refused(demo):
-    with pytest.raises(ArgumentError, match="per is attempt or work; found 'turn'"):
+    with pytest.raises(ArgumentError, match="no per 'turn'; there are attempt, work"):
         sa.survival.spells(demo, per="turn")

@@ -13,11 +13,9 @@ from stateanalytics.core import schema
 from stateanalytics.detectors.gaps import silence_gaps
 from stateanalytics.errors import ArgumentError, MissingColumnsError, found
 from stateanalytics.failures.cause_groups import add_cause_groups
-from stateanalytics.state.population import is_mirror
 from stateanalytics.stats.intervals import wilson
-from stateanalytics.survival.run_spells import count_left_out, count_spells
-from stateanalytics.survival.time_limits import count_timeouts, implicit_timeouts
-from stateanalytics.thresholds.choice import upper_bound
+from stateanalytics.survival.run_spells import count_spells
+from stateanalytics.survival.time_limits import implicit_timeouts
 
 SPELLS = pl.DataFrame(
     {
@@ -31,14 +29,11 @@ SPELLS = pl.DataFrame(
     }
 )
 CURVE = sa.survival.kaplan_meier(SPELLS)
-VALUES = pl.Series([float(n) for n in range(200)])
 
 # A share of nothing and one of everything are none.
 SHARES = {
     "conf_level of a curve": lambda share: sa.survival.kaplan_meier(SPELLS, conf_level=share),
     "prob of a quantile": lambda share: sa.survival.quantiles(CURVE, share),
-    "prob of a bound": lambda share: upper_bound(VALUES, prob=share),
-    "confidence of a bound": lambda share: upper_bound(VALUES, prob=0.5, confidence=share),
     "confidence of wilson": lambda share: wilson(8, 10, confidence=share),
 }
 
@@ -54,14 +49,6 @@ def test_a_share_lies_between_nought_and_one_and_is_neither(name, share):
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
 def test_every_share_in_between_is_taken(name, share):
     SHARES[name](share)
-
-
-@pytest.mark.parametrize("n_hits", [-1, 11])
-def test_hits_are_some_of_all(n_hits):
-    with pytest.raises(ArgumentError, match="needs 0 <= n_hits <= n"):
-        wilson(n_hits, 10)
-    assert wilson(0, 10)[0] == 0.0
-    assert wilson(10, 10)[1] == 1.0
 
 
 @pytest.mark.parametrize("limit", [0, 0.0, -1.0, math.inf, math.nan])
@@ -88,9 +75,9 @@ def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
 NEEDS_COLUMNS = [
     *(sa.survival.kaplan_meier, sa.survival.cumulative_incidence, sa.survival.quantiles),
     *(sa.survival.timeout_candidates, sa.survival.slow_thresholds),
-    *(implicit_timeouts, count_timeouts, count_left_out, count_spells),
+    *(implicit_timeouts, count_spells),
     *(sa.detectors.agreement, sa.detectors.intersections, sa.detectors.disagreements),
-    *(add_cause_groups, is_mirror),
+    add_cause_groups,
     *(charts.chart_durations, charts.chart_severity, charts.chart_disagreement),
     *(charts.chart_intersections, charts.chart_failure_codes, charts.chart_incidents),
     *(charts.chart_survival, charts.chart_cumulative_incidence, charts.chart_limits),

@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from stateanalytics.charts import chart_alarms, chart_disagreement, chart_intersections, to_svg
-from stateanalytics.detectors.comparing import INTERSECTIONS, intersections
+from stateanalytics.detectors.comparing import intersections
+from stateanalytics.detectors.frames import INTERSECTIONS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 
 AT = datetime(2026, 5, 25, tzinfo=UTC)

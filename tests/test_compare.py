@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import stateanalytics as sa
 from stateanalytics.comparing import MEASURES, compare
 from stateanalytics.errors import ArgumentError
-from stateanalytics.stats.intervals import newcombe, poisson_rate, wilson
+from stateanalytics.stats.intervals import newcombe, poisson_interval, wilson
 from tests.failures import run as failed_run
 from tests.failures import store
 from tests.frames import AS_OF, WHOSE, ago, facts
@@ -80,7 +80,7 @@ def test_the_interval_of_a_count_of_single_runs_is_garwoods():
     many = [ended(str(n), "failed", 20 + n / 10, cost_usd=1.0) for n in range(30)]
     for measure in ("failures", "cost_usd"):
         low, high = asked(measure, many).select("low", "high").row(0)
-        assert (low, high) == pytest.approx(poisson_rate(30, 1.0), rel=0.02)
+        assert (low, high) == pytest.approx(poisson_interval(30), rel=0.02)
 
 
 def test_runs_of_one_request_count_once_in_an_interval():

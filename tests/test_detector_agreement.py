@@ -142,8 +142,8 @@ def test_pairs_that_are_never_about_the_same_type_are_left_out():
     ("arguments", "words"),
     [
         ({"by": "knd"}, "did you mean 'kind'"),
-        ({"by": "fires"}, "compares within groups of"),
-        ({"n_resamples": -1}, "zero or more; found -1"),
+        ({"by": "fires"}, "no column to group by 'fires'; there are"),
+        ({"n_resamples": -1}, "whole number from 0; found -1"),
         ({"conf_level": 95}, "between 0 and 1; found 95"),
     ],
 )

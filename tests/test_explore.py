@@ -65,7 +65,7 @@ def test_what_is_counted_by_places_is_what_the_sql_gives(rows, chosen):
     assert rows.n_rows(chosen) == n(rows.where(chosen)) == rows.selected(chosen).height
     for name, counts in rows.counts(chosen).items():
         one = rows.dimensions[name]
-        others = rows.where(chosen, but=name)
+        others = rows.where({column: at for column, at in chosen.items() if column != name})
         assert counts == [n(others, one.condition([place])) for place in range(one.n_places)]
 
 

@@ -18,7 +18,7 @@ from stateanalytics.reporting.sections.fleet import Compared
 from stateanalytics.reporting.summarize import COUNTED
 from stateanalytics.state.population import host_of
 from stateanalytics.stats import shares
-from stateanalytics.stats.shares import Prior, fit_prior
+from stateanalytics.stats.shares import fit_prior
 from tests.conftest import ROOT
 from tests.examples import a_few, examples
 from tests.lionagi_stores import NOW_S, session, write_store
@@ -89,13 +89,6 @@ def test_who_fails_more_is_found_and_chance_is_not():
     compared = Compared.of(counts_of([*groups, (20, 20), (1, 0)]))
     assert [row["n_bad"] for row in compared.more] == [20]
     assert Compared.of(counts_of([(2, 0), (1, 9)])).more == []
-
-
-def test_counts_that_make_no_sense_are_refused():
-    with pytest.raises(ArgumentError, match=r"0 <= n_hits <= n; found \(3, 2\)"):
-        fit_prior([(3, 2)])
-    with pytest.raises(ArgumentError, match="confidence must be a share"):
-        Prior(0.1, 3).interval(1, 2, confidence=1)
 
 
 @pytest.mark.parametrize(

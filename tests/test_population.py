@@ -6,7 +6,7 @@ import pytest
 from stateanalytics.core.windows import read_window
 from stateanalytics.errors import MissingColumnsError
 from stateanalytics.state.definitions import LEFT_OUT
-from stateanalytics.state.population import counted, population
+from stateanalytics.state.population import counted, population, within
 from tests.frames import AS_OF, DONE, LEGACY, RUNNING, ago, facts, states_of
 
 WEEK = read_window(("2026-05-18", "2026-05-25"), as_of=AS_OF)
@@ -16,7 +16,8 @@ BEFORE = ago(days=20)
 
 def placed(entities, states, window=WEEK):
     given = facts(entities)
-    return population(given.entities, states_of(given, states), as_of=AS_OF, window=window)
+    rows = population(given.entities, states_of(given, states), as_of=AS_OF)
+    return within(rows, window, as_of=AS_OF)
 
 
 @pytest.mark.parametrize(

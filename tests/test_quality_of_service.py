@@ -11,7 +11,7 @@ from stateanalytics.core.words import CANDIDATES_S
 from stateanalytics.detectors.gaps import CLOSED_BY, silence_gaps
 from stateanalytics.detectors.quality import SUMS, gap_sums, merge_gap_sums, quality_of_service
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
-from stateanalytics.stats.intervals import poisson_rate, wilson
+from stateanalytics.stats.intervals import poisson_interval, wilson
 from tests.examples import examples
 from tests.generators import message_gaps
 
@@ -109,8 +109,8 @@ def test_a_flagged_run_that_speaks_again_is_a_mistake():
     assert (found["n_mistakes"], found["mean_mistake_s"]) == (1, HOUR / 2)
     assert (found["mistakes_per_100h"], found["mistake_recurrence_s"]) == (50.0, 2 * HOUR)
     assert found["query_accuracy"] == 0.75
-    low, high = poisson_rate(1, 0.02)
-    assert (found["mistakes_per_100h_low"], found["mistakes_per_100h_high"]) == (low, high)
+    ends = (found["mistakes_per_100h_low"], found["mistakes_per_100h_high"])
+    assert ends == tuple(end / 0.02 for end in poisson_interval(1))
 
 
 @pytest.mark.parametrize("closed_by", ["own_end", "death", "other_end", "as_of"])
@@ -274,6 +274,6 @@ def test_parts_that_do_not_fit_together_are_refused():
 def test_many_mistakes_have_an_interval_as_good_as_the_exact_one():
     gaps = pl.DataFrame({"gap_s": [7200.0] * 3000})
     found = quality_of_service(gaps, thresholds_s=[HOUR], by=())
-    low, high = poisson_rate(3000, 60.0)
+    low, high = (end / 60 for end in poisson_interval(3000))
     shown = found.select("mistakes_per_100h_low", "mistakes_per_100h_high").row(0)
     assert shown == pytest.approx((low, high), rel=1e-6)

@@ -11,7 +11,7 @@ import pytest
 from stateanalytics.auditing import audit
 from stateanalytics.core import schema
 from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS
-from stateanalytics.state.reasons import DOMAINS, REGISTRY, parents, reason_codes, with_code_facts
+from stateanalytics.state.reasons import DOMAINS, FORM, REGISTRY, reason_codes, with_meanings
 from stateanalytics.systems import reading as sources
 from stateanalytics.systems.agent_orchestrator.mapping import (
     AXES,
@@ -26,7 +26,6 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
 )
 from stateanalytics.systems.opencode.states import CAUSES
 from tests.conftest import component
-from tests.engines import assert_same_rows, on_every_engine
 from tests.frames import AS_OF, WHOSE, facts
 
 ADR0033 = (
@@ -122,14 +121,8 @@ def test_every_health_and_delivery_that_can_be_inferred_has_a_code():
 )
 def test_both_namespaces_are_accepted_and_nothing_else(code, expected):
     assert is_valid_code(code) is expected
-    valid = with_code_facts(pl.DataFrame({"reason_code": [code]}, {"reason_code": pl.String}))
-    assert (valid["is_code_valid"].item() or False) is expected
-
-
-def test_parents_go_from_wide_to_narrow():
-    assert parents("legacy.imported") == ("legacy",)
-    assert parents("run.failed.exception") == ("run", "run.failed")
-    assert parents("word") == ()
+    is_formed = pl.Series([code], dtype=pl.String).str.contains(FORM).item() or False
+    assert is_formed is (expected and code != "legacy.imported")
 
 
 def test_the_registry_is_a_frame_too():
@@ -146,21 +139,14 @@ def test_the_shipped_table_has_no_code_twice(pytestconfig):
         assert len(codes) == len(set(codes))
 
 
-@on_every_engine
-def test_every_engine_knows_the_same_facts(engine):
-    codes = ["run.failed.exception", "legacy.imported", "a.b.c.d", "word", "", None]
-    rows = pl.DataFrame({"reason_code": codes})
-    found = engine.back(with_code_facts(engine.of(rows)))
-    assert_same_rows(found, with_code_facts(rows))
-
-
-def test_facts_of_a_code_agree_with_the_scalar_rules():
-    codes = [*list(REGISTRY)[:9], "run.failed.gremlins", "word", None]
-    found = with_code_facts(pl.DataFrame({"reason_code": codes}))
-    for row in found.filter(pl.col("reason_code").is_not_null()).iter_rows(named=True):
-        assert row["is_code_valid"] is is_valid_code(row["reason_code"])
-        assert row["is_code_registered"] is (row["reason_code"] in REGISTRY)
-    assert found.row(-1, named=True)["is_code_registered"] is None
+def test_a_code_has_its_meaning_and_what_to_do_and_any_other_has_none():
+    known = REGISTRY["run.failed.exit_nonzero"]
+    found = with_meanings(pl.DataFrame({"code": [known.code, "run.failed.gremlins", None]}))
+    assert found.rows() == [
+        (known.code, known.meaning, known.what_to_do),
+        ("run.failed.gremlins", None, None),
+        (None, None, None),
+    ]
 
 
 def unknown(rows, **frames):

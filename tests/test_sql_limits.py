@@ -42,7 +42,7 @@ def doubled(n_times, first):
 
 def the_worker():
     """The one that is asked next."""
-    with running.worker() as found:
+    with running.WORKERS.borrowed() as found:
         return found
 
 
@@ -66,7 +66,7 @@ def soon(is_so):
 
 
 def files_of_queries():
-    return sorted(path.name for path in running.handing_folder().glob("*.rows"))
+    return sorted(path.name for path in running.WORKERS.folder().glob("*.rows"))
 
 
 # --- time ------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_files_go_with_a_snapshot_that_nobody_holds():
 
 def test_rows_are_read_once_for_all_queries_of_a_snapshot(snap):
     snap.sql("FROM entities")
-    for path in running.handing_folder().glob("*.rows"):
+    for path in running.WORKERS.folder().glob("*.rows"):
         path.write_bytes(b"not read again")
     assert snap.sql("FROM entities").height == 4
 
@@ -272,7 +272,7 @@ def test_rows_are_released_with_their_file_and_the_oldest_beyond_a_bound(tmp_pat
 
 def test_a_file_that_was_cleared_away_is_written_again(snap):
     snap.sql("FROM entities")
-    for path in running.handing_folder().glob("*.rows"):
+    for path in running.WORKERS.folder().glob("*.rows"):
         path.unlink()
     assert snap.sql("FROM entities").height == 4
 
@@ -288,7 +288,7 @@ def ask(query):
     limits = {"max_rows": 10, "timeout_s": 300}
     return run(query, None, tables, as_of=datetime(2026, 5, 1), **limits).item()
 assert ask("FROM t") == 7
-(worker,) = running._WORKERS._idle
+(worker,) = running.WORKERS._idle
 """
 
 
@@ -328,7 +328,7 @@ if not child:
     os._exit(ask("FROM t"))
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert ask("FROM t") == 7
-assert running._WORKERS._idle == [worker]
+assert running.WORKERS._idle == [worker]
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
 

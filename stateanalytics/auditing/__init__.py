@@ -12,7 +12,6 @@ import polars as pl
 
 from stateanalytics.auditing.contradictions import (
     CHECKS,
-    Check,
     changes_against_graphs,
     judged_transitions,
     outside_vocabulary,
@@ -85,11 +84,11 @@ def audited(
     """The results of `audit` and `count_transitions`, which share their judged transitions."""
     cases = _cases(snap, policy, states)
     judged = judged_transitions(cases.facts)
-    own: list[Check] = [check for known in all_systems() for check in known.auditing().checks]
-    contradictions = (check(cases).lazy() for check in (*CHECKS, *own))
-    parts = pl.concat([changes_against_graphs(judged), *contradictions])
+    parts = [*changes_against_graphs(judged), *(rows for check in CHECKS for rows in check(cases))]
+    for known in all_systems():
+        parts += [check(cases).lazy() for check in known.auditing().checks]
     # A parent may belong to two families with the same contradiction.
-    rows = _with_commands(parts).unique(maintain_order=True)
+    rows = _with_commands(pl.concat(parts)).unique(maintain_order=True)
     order = (_rank("severity", schema.FINDING_SEVERITIES), _rank("code", tuple(CODES)), "at")
     rows = rows.sort(*order, *schema.ENTITY_KEY, "says", "against", nulls_last=True)
     return rows.collect(), _by_verdict(judged)

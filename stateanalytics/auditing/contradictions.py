@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
 
 import polars as pl
 
@@ -15,7 +14,7 @@ from stateanalytics.core.vocabulary import ADR_DELIVERIES, ADR_HEALTHS, ADR_LIFE
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import how_long_each
 from stateanalytics.errors import check_columns
-from stateanalytics.state.definitions import FAILURES, STOPPED
+from stateanalytics.state.definitions import FAILURES, SILENT_HEALTHS, STOPPED
 from stateanalytics.state.display import delivery_code, domain, health_code
 from stateanalytics.state.reasons import FORM, OURS, REGISTRY
 from stateanalytics.systems import all_systems
@@ -49,10 +48,10 @@ def judged_transitions(facts: Facts) -> pl.DataFrame:
     return pl.concat([empty, *judged], how="diagonal_relaxed")
 
 
-def changes_against_graphs(judged: pl.DataFrame) -> pl.LazyFrame:
+def changes_against_graphs(judged: pl.DataFrame) -> Iterator[pl.LazyFrame]:
     """Judged changes that the graph of their entity type does not allow."""
-    return pl.concat(
-        audit_rows(
+    for verdict, (code, expected) in _CODE_OF.items():
+        yield audit_rows(
             judged.lazy().filter(pl.col("verdict") == verdict),
             code,
             at="at",
@@ -61,11 +60,9 @@ def changes_against_graphs(judged: pl.DataFrame) -> pl.LazyFrame:
                 "{}, with reason {} by {}", pl.lit(expected), word("reason_code"), word("actor")
             ),
         )
-        for verdict, (code, expected) in _CODE_OF.items()
-    )
 
 
-def changes_against_history(cases: Cases) -> pl.LazyFrame:
+def changes_against_history(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Changes that do not begin where the one before ended; rows that differ from the last one."""
     # Both need the changes of each entity in order, so they are sorted only here.
     changes = _by_entity(cases).lazy().with_columns(before=pl.col("status").shift())
@@ -86,12 +83,8 @@ def changes_against_history(cases: Cases) -> pl.LazyFrame:
     )
     row = pl.format("its row says {}", word("raw_status"))
     history = pl.format("its history ended in {}", word("status"))
-    return pl.concat(
-        [
-            audit_rows(gaps, "audit.history_gap", change, before, "at"),
-            audit_rows(both, "audit.status_differs_from_history", row, history, "at"),
-        ]
-    )
+    yield audit_rows(gaps, "audit.history_gap", change, before, "at")
+    yield audit_rows(both, "audit.status_differs_from_history", row, history, "at")
 
 
 def _by_entity(cases: Cases) -> pl.DataFrame:
@@ -125,7 +118,6 @@ GRACE_S = 300.0
 TOLERANCE_S = 1.0
 """Start, end and duration are not taken at one instant."""
 
-SILENT = ("stalled", "process_dead", "orphaned")
 _IN_WORDS = {
     "stalled": "silent for longer than its kind of work may be",
     "process_dead": "silent for so long that its process counts as dead",
@@ -141,7 +133,7 @@ _HAS_END = {
 _AT_WORK = ("running", "queued", "pending")
 
 
-def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
+def without_sign_of_life(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Open entities without a sign of life, by the health of their state.
 
     An invocation has no health of its own. One without sessions shows no life
@@ -154,7 +146,7 @@ def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
         & (pl.col("health") == "unknown")
         & pl.all_horizontal(pl.col(name).is_null() for name in ("last_activity_at", "age_s"))
     )
-    is_silent = pl.col("health").is_in(SILENT) | is_timeless
+    is_silent = pl.col("health").is_in(SILENT_HEALTHS) | is_timeless
     # A team is orphaned by its parent, whatever its members do.
     silent = cases.plan.filter("is_open", is_silent, ~is_young, pl.col("entity_type") != "team")
     empty = cases.plan.filter(
@@ -173,13 +165,11 @@ def without_sign_of_life(cases: Cases) -> pl.LazyFrame:
     )
     childless = pl.format("no session in {}", how_long_each("age_s", "an unknown time"))
     code, status = "audit.open_without_sign_of_life", _status()
-    return pl.concat(
-        audit_rows(rows, code, status, evidence, "last_activity_at")
-        for rows, evidence in ((silent, since), (empty, childless))
-    )
+    yield audit_rows(silent, code, status, since, "last_activity_at")
+    yield audit_rows(empty, code, status, childless, "last_activity_at")
 
 
-def end_times(cases: Cases) -> pl.LazyFrame:
+def end_times(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Ends that are missing, too early, or recorded for an open status."""
     rows = cases.plan
     has_moment = pl.any_horizontal(
@@ -198,16 +188,12 @@ def end_times(cases: Cases) -> pl.LazyFrame:
     status, missing = _status(), pl.lit("no usable end time was recorded")
     started = pl.format("started {}", moment("started_at"))
     ended = pl.format("ended {}", moment("ended_at"))
-    return pl.concat(
-        [
-            audit_rows(unended, "audit.end_missing", status, missing, "last_activity_at"),
-            audit_rows(early, "audit.end_before_start", started, ended, "ended_at"),
-            audit_rows(open_ended, "audit.end_while_open", status, ended, "ended_at"),
-        ]
-    )
+    yield audit_rows(unended, "audit.end_missing", status, missing, "last_activity_at")
+    yield audit_rows(early, "audit.end_before_start", started, ended, "ended_at")
+    yield audit_rows(open_ended, "audit.end_while_open", status, ended, "ended_at")
 
 
-def stored_durations(cases: Cases) -> pl.LazyFrame:
+def stored_durations(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Stored durations that differ from the time between start and end."""
     took = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     differing = cases.plan.with_columns(took_s=took).filter(
@@ -215,7 +201,7 @@ def stored_durations(cases: Cases) -> pl.LazyFrame:
     )
     stored = pl.format("stored: {} s", pl.col("stored_duration_s").round(3))
     counted = pl.format("from start to end: {} s", pl.col("took_s").round(3))
-    return audit_rows(differing, "audit.duration_differs", stored, counted, "ended_at")
+    yield audit_rows(differing, "audit.duration_differs", stored, counted, "ended_at")
 
 
 def _status() -> pl.Expr:
@@ -225,7 +211,7 @@ def _status() -> pl.Expr:
 _MISSING = "run.failed.missing_artifact"
 
 
-def contract_verdicts(cases: Cases) -> pl.LazyFrame:
+def contract_verdicts(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Verdicts that contradict the reason, the status or the verdict's own counts."""
     rows = cases.plan.filter(pl.col("verdict").is_not_null())
     n_missing = pl.col("n_required_missing")
@@ -245,12 +231,8 @@ def contract_verdicts(cases: Cases) -> pl.LazyFrame:
     alone = pl.format("verdict {}", word("verdict"))
     is_valid = pl.col("is_verdict_valid").fill_null(value=True)
     differing, miscounted = rows.filter(for_nothing | despite), rows.filter(counts & is_valid)
-    return pl.concat(
-        [
-            audit_rows(differing, "audit.verdict_contradicts_reason", ended, verdict, "ended_at"),
-            audit_rows(miscounted, "audit.verdict_contradicts_counts", alone, verdict, "ended_at"),
-        ]
-    )
+    yield audit_rows(differing, "audit.verdict_contradicts_reason", ended, verdict, "ended_at")
+    yield audit_rows(miscounted, "audit.verdict_contradicts_counts", alone, verdict, "ended_at")
 
 
 _WORK = ["source", "system"]
@@ -264,9 +246,8 @@ _FAMILIES = (("invocation", "session", "invocation_id"), ("show", "play", "paren
 _OUTCOMES = {"succeeded": "completed"}
 
 
-def over_or_open(cases: Cases) -> pl.LazyFrame:
+def over_or_open(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Parents that ended before a child, or stay open after the last one ended."""
-    parts = []
     for parent, child, column in _FAMILIES:
         grouped = family(cases.plan, parent, child, column)
         late = grouped.filter("is_over", pl.col("n_open") > 0)
@@ -282,14 +263,11 @@ def over_or_open(cases: Cases) -> pl.LazyFrame:
             "{} of {} {}s over, the last since {}",
             *("n_children", "n_children", pl.lit(child), moment("last_end_at")),
         )
-        parts += [
-            audit_rows(late, _ENDED_BEFORE, status, still, "ended_at"),
-            audit_rows(forgotten, _OPEN_AFTER, status, over, "last_end_at"),
-        ]
-    return pl.concat(parts)
+        yield audit_rows(late, _ENDED_BEFORE, status, still, "ended_at")
+        yield audit_rows(forgotten, _OPEN_AFTER, status, over, "last_end_at")
 
 
-def plays_and_sessions(cases: Cases) -> pl.LazyFrame:
+def plays_and_sessions(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Plays that are over while their session is not, or at work long after it ended."""
     rows = cases.plan
     plays = rows.filter(pl.col("entity_type") == "play")
@@ -313,16 +291,12 @@ def plays_and_sessions(cases: Cases) -> pl.LazyFrame:
     child, ended_at = word("child_status"), moment("child_ended_at")
     is_open, ended = pl.format("its session is {}", child), pl.format("its session {}", child)
     since = pl.format("its session {} since {}", child, ended_at)
-    return pl.concat(
-        [
-            audit_rows(over, _ENDED_BEFORE, status, is_open, "ended_at"),
-            audit_rows(forgotten, _OPEN_AFTER, status, since, "child_ended_at"),
-            audit_rows(merged, _CONTRADICTS, status, ended, "ended_at"),
-        ]
-    )
+    yield audit_rows(over, _ENDED_BEFORE, status, is_open, "ended_at")
+    yield audit_rows(forgotten, _OPEN_AFTER, status, since, "child_ended_at")
+    yield audit_rows(merged, _CONTRADICTS, status, ended, "ended_at")
 
 
-def fires_and_requests(cases: Cases) -> pl.LazyFrame:
+def fires_and_requests(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Fires of a schedule that completed though their request did not, or the reverse."""
     rows, of_type = cases.plan, pl.col("entity_type")
     outcome = pl.col("outcome").replace(_OUTCOMES)
@@ -336,10 +310,10 @@ def fires_and_requests(cases: Cases) -> pl.LazyFrame:
     )
     fire = pl.format("schedule run {}", word("raw_status"))
     request = pl.format("its invocation {}", word("child_status"))
-    return audit_rows(both, _CONTRADICTS, fire, request, "ended_at")
+    yield audit_rows(both, _CONTRADICTS, fire, request, "ended_at")
 
 
-def exit_codes(cases: Cases) -> pl.LazyFrame:
+def exit_codes(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Ends whose process returned an exit code that means another end (ADR-0017, ADR-0025).
 
     The outcome of a play is decided after its process has ended, and a tool completes although
@@ -355,7 +329,7 @@ def exit_codes(cases: Cases) -> pl.LazyFrame:
     is_exempt = pl.col("entity_type").is_in(["play", "tool_call"])
     differing = cases.plan.filter(~is_exempt, is_other)
     returned = pl.format("its process returned {}", "exit_code")
-    return audit_rows(differing, "audit.exit_code_differs", _status(), returned, "ended_at")
+    yield audit_rows(differing, "audit.exit_code_differs", _status(), returned, "ended_at")
 
 
 _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -365,7 +339,7 @@ _AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def stored_axes(cases: Cases) -> pl.LazyFrame:
+def stored_axes(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Stored health, delivery and reason codes that differ from the recomputed ones.
 
     They are the columns of ADR-0033's appendix A. Nothing stored is no difference, and
@@ -398,16 +372,14 @@ def stored_axes(cases: Cases) -> pl.LazyFrame:
         "reasons": (codes, pl.col("derived_codes").list.join(separator)),
     }
     was, now = pl.col("was"), pl.col("now")
-    return pl.concat(
-        audit_rows(
+    for axis, (stored, recomputed) in axes.items():
+        yield audit_rows(
             rows.lazy().with_columns(was=stored, now=recomputed.fill_null("")).filter(was != now),
             "audit.stored_differs",
             at="updated_at",
             says=pl.format("stored {} {}", pl.lit(axis), was.replace("", "none")),
             against=pl.format("recomputed {}", now.replace("", "none")),
         )
-        for axis, (stored, recomputed) in axes.items()
-    )
 
 
 def _with_derived_codes(rows: pl.DataFrame) -> pl.LazyFrame:
@@ -422,7 +394,7 @@ def _with_derived_codes(rows: pl.DataFrame) -> pl.LazyFrame:
     return rows.lazy().join(codes, on=axes, how="left", nulls_equal=True, maintain_order="left")
 
 
-def unknown_reasons(cases: Cases) -> pl.LazyFrame:
+def unknown_reasons(cases: Cases) -> Iterator[pl.LazyFrame]:
     """Reason codes that are not in the list of their system, where that list is complete.
 
     One row for each entity and code, from its row or else its history; a text that is no
@@ -449,7 +421,7 @@ def unknown_reasons(cases: Cases) -> pl.LazyFrame:
     )
     coded = [rows.select(*schema.ENTITY_KEY, code.cast(pl.String), at=at) for rows, at in sources]
     unknown = pl.concat(coded).filter(is_unknown, code != "")
-    return audit_rows(
+    yield audit_rows(
         unknown.unique((*schema.ENTITY_KEY, "reason_code"), keep="first", maintain_order=True),
         "audit.reason_unknown",
         at="at",
@@ -521,8 +493,7 @@ def _outside(states: pl.DataFrame, axis: str, lists: Mapping[str, tuple[str, ...
     )
 
 
-Check: TypeAlias = Callable[[Cases], pl.DataFrame | pl.LazyFrame]
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Callable[[Cases], Iterator[pl.LazyFrame]], ...] = (
     changes_against_history,
     without_sign_of_life,
     end_times,
@@ -535,4 +506,4 @@ CHECKS: tuple[Check, ...] = (
     stored_axes,
     unknown_reasons,
 )
-"""Each takes the `Cases` and gives rows of ``schema.AUDIT``; systems add theirs."""
+"""Each takes the `Cases` and gives rows of ``schema.AUDIT``, a frame a code; systems add theirs."""

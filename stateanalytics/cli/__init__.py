@@ -29,16 +29,12 @@ from stateanalytics.errors import (
     StoreBusyError,
     did_you_mean,
 )
-from stateanalytics.questions import ALL_COMMANDS, Command
-from stateanalytics.questions import COMMANDS as QUESTION_COMMANDS
+from stateanalytics.questions import ALL_COMMANDS as COMMANDS
+from stateanalytics.questions import Command
 
 _ALLOCATOR = "_RJEM_MALLOC_CONF"
 _ENGINE = "POLARS_ENGINE_AFFINITY"
 FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentError)
-
-
-_BY_HAND = {name: known for name, known in ALL_COMMANDS.items() if known.module != "questions"}
-COMMANDS = _BY_HAND | QUESTION_COMMANDS
 
 
 def _by_heading(commands: Iterable[Command]) -> dict[str, list[Command]]:
@@ -49,7 +45,7 @@ def _by_heading(commands: Iterable[Command]) -> dict[str, list[Command]]:
     return groups
 
 
-GROUPS = _by_heading(ALL_COMMANDS.values())
+GROUPS = _by_heading(COMMANDS.values())
 """The commands under each heading of ``--help``, which imports none of their modules."""
 RENAMED = {
     "audit": "attention --show audit",
@@ -82,9 +78,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"stateanalytics.cli.{COMMANDS[cmd_name].module}")
+        name = COMMANDS[cmd_name].module
+        module = importlib.import_module(f"stateanalytics.cli.{name}")
         command: click.Command = (
-            getattr(module, cmd_name) if cmd_name in _BY_HAND else module.command_of(cmd_name)
+            module.command_of(cmd_name) if name == "questions" else getattr(module, cmd_name)
         )
         return command
 

@@ -46,14 +46,18 @@ class Change(NamedTuple):
     durations: float = 1.0
     grows: tuple[int, int] = (0, 0)
     new: int = 0
+    expected: tuple[str, ...] = ()
 
 
 CHANGES = {
-    "failures × 2": Change(failures=2.0),
-    "completed × 0.8": Change(completed=0.8),
-    "durations × 1.5": Change(durations=1.5),
-    "a cause from 10 to 20 a week, a new one of 8": Change(grows=(10, 20), new=8),
+    "failures × 2": Change(failures=2.0, expected=("worse than before",)),
+    "completed × 0.8": Change(completed=0.8, expected=("worse than before",)),
+    "durations × 1.5": Change(durations=1.5, expected=("takes longer",)),
+    "a cause from 10 to 20 a week, a new one of 8": Change(
+        grows=(10, 20), new=8, expected=("a cause grows", "a cause is new")
+    ),
 }
+"""With what a report is expected to say of each."""
 
 
 def size_of(snap: Facts) -> Size:
@@ -70,8 +74,8 @@ def size_of(snap: Facts) -> Size:
     return Size(max(10, round(usual or 0)), min(0.98, n_good / n if n_good else 0.9))
 
 
-def fleet(like: Facts, size: Size, change: Change, seed: int, n_changed: int = 2) -> Facts:
-    """A simulated fleet whose newest weeks are changed.
+def fleet(like: Facts, size: Size, change: Change, seed: int) -> Facts:
+    """A simulated fleet whose two newest weeks are changed.
 
     Runs come alone or in fan-outs of up to six, which fail and take long together.
 
@@ -81,8 +85,7 @@ def fleet(like: Facts, size: Size, change: Change, seed: int, n_changed: int = 2
         Data whose most frequent kind of session the runs are like.
     size, change : Size, Change
         Its usual week, and what becomes of it.
-    seed, n_changed : int
-        Seed, and how many of the newest weeks are changed.
+    seed : int
     """
     draw, until = Random(seed), like.as_of
     rows: list[dict[str, Any]] = []
@@ -98,7 +101,7 @@ def fleet(like: Facts, size: Size, change: Change, seed: int, n_changed: int = 2
         rows.append(row)
 
     for week in range(N_WEEKS):
-        is_changed = week >= N_WEEKS - n_changed
+        is_changed = week >= N_WEEKS - 2
         fails = 1 - size.completed
         if is_changed:
             fails = max(fails * change.failures, 1 - size.completed * change.completed)
@@ -149,13 +152,6 @@ def _templates(like: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
     return good, bad | {"kind": good["kind"], "provider": good["provider"]}
 
 
-STATEMENTS = {
-    "failures × 2": ("worse than before",),
-    "completed × 0.8": ("worse than before",),
-    "durations × 1.5": ("takes longer",),
-    "a cause from 10 to 20 a week, a new one of 8": ("a cause grows", "a cause is new"),
-}
-"""What a report is expected to say of each of `CHANGES`."""
 BETTER = "better than before"
 
 
@@ -208,7 +204,7 @@ def calibrated(like: Facts, size: Size, n_fleets: int, seed: int = 0) -> Iterato
             by_second = first | statements(changed, 0)
             found.update((statement, week) for week, said in ((1, first), (2, by_second))
                          for statement in said)  # fmt: skip
-        for statement in STATEMENTS[name]:
+        for statement in change.expected:
             weeks = {f"week_{week}": found[statement, week] / n_fleets for week in (1, 2)}
             is_wrong = wrong[statement] / n_reports
             yield {"change": name, "statement": statement, **weeks, "wrong": is_wrong}

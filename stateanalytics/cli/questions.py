@@ -33,7 +33,7 @@ from stateanalytics.cli.output import (
 from stateanalytics.cli.ownership import FAULT, WithOwn, find_cluster
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import count, say
-from stateanalytics.errors import ArgumentError, did_you_mean
+from stateanalytics.errors import ArgumentError, check_one_of, did_you_mean
 from stateanalytics.io.findings import folded
 from stateanalytics.questions import COMMANDS, Question, questions_of
 
@@ -191,8 +191,9 @@ def _answer(request: Request, question: Question, given: Given) -> None:
             values["by"] = []
         joined = with_tables(snap, values.pop("own", ()))
         if settings is not None:
-            _write_settings(request, joined, values)
-            return
+            # In the words of the systems that take them.
+            text: str = getattr(_advice(joined, values), f"to_{settings}")()
+            return put(text.encode(), request.output, inputs=joined.inputs)
         frame = _ANSWERS[question.command](joined, request, question, values)
         shown, columns = _for_terminal(frame, question, values, is_table=request.format == "table")
         request.write(shown, columns=columns, inputs=snap.inputs)
@@ -216,15 +217,8 @@ def _check(request: Request, question: Question, given: Given) -> None:
         from stateanalytics.core.schema import FINDING_SEVERITIES, SEVERITIES
 
         words = FINDING_SEVERITIES if question.over == "table" else SEVERITIES
-        _check_known("severity", given["severity"], words)
-
-
-def _check_known(column: str, word: str | None, known: Sequence[str]) -> None:
-    if word is not None and word not in known:
-        raise ArgumentError(
-            f"There is no {column.replace('_', ' ')} {word!r} here; there are {', '.join(known)}.",
-            "name one of these" + did_you_mean(word, known),
-        )
+        if given["severity"] is not None:
+            check_one_of(given["severity"], words, "severity")
 
 
 def _called(question: Question, first: Any, values: Given) -> pl.DataFrame:
@@ -275,7 +269,8 @@ def _attention(snap: Snapshot, request: Request, question: Question, values: Giv
         given = {name: values[name] for name in ("window", "policy")}
         frame, excluded = attention_and_excluded(snap, **given)
     types = snap.entities["entity_type"].unique().sort().drop_nulls().to_list()
-    _check_known("entity_type", values["entity_type"], types)
+    if values["entity_type"] is not None:
+        check_one_of(values["entity_type"], types, "entity type")
     for column, word in asked.items():
         frame = frame.filter(pl.col(column).cast(pl.String) == word)
     if excluded is not None:
@@ -537,12 +532,6 @@ def _advice(snap: Snapshot, values: Given) -> Advice:
     from stateanalytics.thresholds.advice import recommend
 
     return recommend(snap, costs=_stated_costs(values), policy=values["policy"])
-
-
-def _write_settings(request: Request, snap: Snapshot, values: Given) -> None:
-    """The recommended settings, in the words of the systems that take them."""
-    text: str = getattr(_advice(snap, values), f"to_{values['settings']}")()
-    put(text.encode(), request.output, inputs=snap.inputs)
 
 
 # --- durations -------------------------------------------------------------------------

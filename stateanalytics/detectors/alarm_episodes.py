@@ -123,7 +123,8 @@ def _points(facts: Facts, entities: pl.DataFrame, restarts_on: str | None) -> pl
     if restarts_on == "message":
         parts.append(entities.select(*KEY, at="last_message_at", what=_STORED))
     points = (
-        pl.concat([_shaped(part) for part in parts])
+        pl.concat([_NO_POINTS, *parts], how="diagonal_relaxed")
+        .with_columns(pl.col("n_tools").fill_null(0))
         .drop_nulls("at")
         .filter(pl.col("at") <= facts.as_of)
         .sort(*KEY, "at", "what")
@@ -138,14 +139,12 @@ def _points(facts: Facts, entities: pl.DataFrame, restarts_on: str | None) -> pl
     return points.filter(pl.col("what") != _END, ~is_unseen.fill_null(value=False))
 
 
-def _shaped(points: pl.DataFrame) -> pl.DataFrame:
-    absent = {"n_tools": pl.lit(0), "report_state": pl.lit(None, pl.String)}
-    filled = points.with_columns(
-        **{name: value for name, value in absent.items() if name not in points.columns}
-    )
-    return filled.select(
-        *KEY, "at", pl.col("what").cast(pl.Int8), pl.col("n_tools").cast(pl.Int64), "report_state"
-    )
+_NO_POINTS = pl.DataFrame(
+    schema={
+        **dict.fromkeys(KEY, pl.String),
+        **{"at": schema.MOMENT, "what": pl.Int8, "n_tools": pl.Int64, "report_state": pl.String},
+    }
+)
 
 
 def _changes(facts: Facts) -> pl.DataFrame:
@@ -189,7 +188,9 @@ def _signs_of_life(facts: Facts, entities: pl.DataFrame, which: pl.Expr) -> pl.D
     is_session = pl.col("entity_type") == "session"
     until = pl.coalesce("ended_at", pl.lit(facts.as_of))
     during = pl.col("at").is_between("started_at", until)
-    return joined.filter(is_session | during).with_columns(what=_SIGN)
+    return joined.filter(is_session | during).select(
+        *KEY, "at", "n_tools", "report_state", what=_SIGN
+    )
 
 
 def _episodes(

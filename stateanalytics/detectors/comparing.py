@@ -6,21 +6,24 @@ import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from types import MappingProxyType
 
 import polars as pl
 
-from stateanalytics.core import schema
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.core.schema import INTEGER, TEXT, YES_NO, Column
 from stateanalytics.core.tables import as_html
 from stateanalytics.core.text import as_written
 from stateanalytics.core.words import count, how_long_each
 from stateanalytics.detectors import frames
 from stateanalytics.detectors.catalogue import registry, stood_together
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
-from stateanalytics.errors import ArgumentError, check_share, did_you_mean, in_short
+from stateanalytics.errors import (
+    ArgumentError,
+    check_number,
+    check_one_of,
+    check_share,
+    did_you_mean,
+)
 from stateanalytics.stats.agreement import (
     CELLS,
     cells_by_class,
@@ -32,8 +35,9 @@ from stateanalytics.stats.agreement import (
 )
 from stateanalytics.systems.detector import Detector
 
-_CAUSES = table_rows("stateanalytics.detectors", "causes.csv")
-CAUSES = MappingProxyType({row["cause"]: row["meaning"] for row in _CAUSES})
+CAUSES: Mapping[str, str] = {
+    row["cause"]: row["meaning"] for row in table_rows("stateanalytics.detectors", "causes.csv")
+}
 """Every cause of a disagreement, and its meaning."""
 
 # A row's last write stands for its last sign of life.
@@ -170,25 +174,15 @@ def _groups(
 def _check(
     detections: Detections, groups: Sequence[str], n_resamples: int, conf_level: float
 ) -> None:
-    allowed = detections.units.columns
     for name in groups:
-        if name not in allowed:
-            raise ArgumentError(
-                f"agreement compares within groups of {', '.join(allowed)}; "
-                f"found {in_short(name)}.",
-                'by="kind"' + did_you_mean(str(name), allowed),
-            )
+        check_one_of(name, detections.units.columns, "column to group by")
     if len(detections.names) < 2:
         raise ArgumentError(
             f"Agreement needs at least two detectors; found {detections.names}.",
             'detect with several: sa.detectors.detect(snap, detectors=["B2", "B4"])',
             shell="name several: --detector B2 --detector B4",
         )
-    if not isinstance(n_resamples, int) or n_resamples < 0:
-        raise ArgumentError(
-            f"n_resamples needs a whole number, zero or more; found {n_resamples!r:.40}.",
-            "n_resamples=1000",
-        )
+    check_number("n_resamples", n_resamples, 1000, is_whole=True)
     check_share("conf_level", conf_level, 0.95)
 
 
@@ -201,32 +195,23 @@ def _agreement_of_group(
         return frames.AGREEMENT.empty(), _overall(patterns, names)
     labels = detections.fires.select(names).with_columns(_sessions(detections.units))
     cells, members = cells_by_class(labels, list(combinations(names, 2)), _CLUSTER)
-    scored = scored_tables(_tables(cells, _shared(detections)), conf_level)
+    scored = scored_tables(_tables(cells, _shared(detections)))
     intervals = intervals_of_cells(
         cells, members, n_resamples=n_resamples, conf_level=conf_level, seed=seed
     )
-    whole = (
-        scored.drop("kappa_low", "kappa_high", "mcc_low", "mcc_high")
-        .join(intervals, on=["a", "b"], how="left", maintain_order="left")
-        .join(_clusters(cells), on=["a", "b"], how="left", maintain_order="left")
-        .with_columns(pl.col("n_clusters").fill_null(0))
-    )
+    whole = left_joined(scored, intervals, on=["a", "b"])
     return frames.AGREEMENT.conform(whole), _overall(patterns, names)
 
 
 def _tables(cells: pl.DataFrame, shared: pl.DataFrame) -> pl.DataFrame:
     """The cross table of each pair that is ever about the same type, over all clusters."""
-    totals = cells.group_by("a", "b").agg((pl.col(*CELLS) * pl.col("_size")).sum())
+    size = pl.col("_size")
+    totals = cells.group_by("a", "b").agg((pl.col(CELLS) * size).sum(), n_clusters=size.sum())
     return (
-        shared.join(totals, on=["a", "b"], how="left", maintain_order="left")
-        .with_columns(pl.col(*CELLS).fill_null(0))
+        left_joined(shared, totals, on=["a", "b"])
+        .with_columns(pl.col(*CELLS, "n_clusters").fill_null(0))
         .with_columns(n_uncovered=pl.col("n_shared") - pl.col("n"))
     )
-
-
-def _clusters(cells: pl.DataFrame) -> pl.DataFrame:
-    """How many sessions the units of each pair belong to."""
-    return cells.group_by("a", "b").agg(n_clusters=pl.col("_size").sum())
 
 
 def _sessions(units: pl.DataFrame) -> pl.Series:
@@ -265,32 +250,16 @@ def _overall(patterns: pl.DataFrame, names: list[str]) -> pl.DataFrame:
         units = complete[
             complete.select(pl.int_range(pl.len()).repeat_by(_TIMES).list.explode()).to_series()
         ]
-        tested = cochran_q(units, used)
+        q, df, p_value = cochran_q(units, used)
         row |= {
             "n_complete": units.height,
             "fleiss_kappa": fleiss_kappa(units.select(yes=yes, no=len(used) - yes)),
             "krippendorff_alpha": krippendorff_alpha(rated.select(names), times=rated[_TIMES]),
-            **{f"cochran_{name}": tested[key] for name, key in _COCHRAN.items()},
+            "cochran_q": q,
+            "cochran_df": df,
+            "cochran_p": p_value,
         }
     return frames.AGREEMENT_OVERALL.conform(pl.DataFrame([{"n_complete": 0, **row}]))
-
-
-_COCHRAN = {"q": "statistic", "df": "df", "p": "p_value"}
-
-
-INTERSECTIONS = schema.Frame(
-    "intersections",
-    "one detector in one set of detectors that flag the same rows",
-    ("rank", "detector"),
-    (
-        Column("rank", INTEGER, "place of the set, 1 for the largest"),
-        Column("n", INTEGER, "rows that exactly these detectors flag"),
-        Column("n_members", INTEGER, "detectors in the set"),
-        Column("detector", TEXT, "one of all detectors that flag anything"),
-        Column("is_member", YES_NO, "does this one flag these rows"),
-        Column("n_flagged", INTEGER, "rows that this one flags at all"),
-    ),
-)
 
 
 def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> pl.DataFrame:
@@ -347,7 +316,7 @@ def intersections(detections: Detections | pl.DataFrame, *, most: int = 12) -> p
     rows = sets.join(alone, how="cross", maintain_order="left_right").with_columns(
         is_member=members.list.contains(pl.col("detector")), n_members=members.list.len()
     )
-    return INTERSECTIONS.conform(rows)
+    return frames.INTERSECTIONS.conform(rows)
 
 
 @dataclass(frozen=True, repr=False)

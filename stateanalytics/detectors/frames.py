@@ -183,6 +183,20 @@ class DisagreementCauses(Columns, key=("a", "b", "cause")):
 DISAGREEMENT_CAUSES = frame(DisagreementCauses)
 
 
+class Intersections(Columns, key=("rank", "detector")):
+    """One detector in one set of detectors that flag the same rows."""
+
+    rank = Integer("place of the set, 1 for the largest")
+    n = Integer("rows that exactly these detectors flag")
+    n_members = Integer("detectors in the set")
+    detector = Text("one of all detectors that flag anything")
+    is_member = YesNo("does this one flag these rows")
+    n_flagged = Integer("rows that this one flags at all")
+
+
+INTERSECTIONS = frame(Intersections)
+
+
 class DetectionUnits(EntityKey, key=(*ENTITY_KEY, "at")):
     """One entity at the instant of the evaluation: `.units` of `detect`."""
 
@@ -272,4 +286,5 @@ FRAMES = (
     *(DETECTORS, DETECTIONS, ALARMS, AGREEMENT, AGREEMENT_OVERALL),
     *(DISAGREEMENTS, DISAGREEMENT_CAUSES),
     *map(frame, _OTHERS),
+    INTERSECTIONS,
 )

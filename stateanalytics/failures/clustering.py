@@ -24,7 +24,7 @@ from stateanalytics.failures.fault_registry import with_registered
 from stateanalytics.failures.fault_table import KEY, titled_clusters
 from stateanalytics.failures.frames import CLUSTERS, CODES
 from stateanalytics.failures.masking import WILDCARD, clean_lines
-from stateanalytics.state.reasons import with_code_facts
+from stateanalytics.state.reasons import with_meanings
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -137,8 +137,7 @@ def count_clusters(
         .lazy()
         .pipe(sorted_by_cost, "cluster_id")
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
-        .pipe(with_code_facts, column="code")
-        .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
+        .pipe(with_meanings)
         .join((NONE_ENDED if ended is None else ended).lazy(), on="cluster_id", how="left")
         .select(CLUSTERS.dtypes.names())
         .pipe(collected)
@@ -236,8 +235,7 @@ def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -
             depth=code.str.count_matches(".", literal=True).cast(pl.Int64).fill_null(0) + 1,
             is_leaf=code.is_in(stored.implode()).fill_null(True),
         )
-        .pipe(with_code_facts, column="code")
-        .rename({"code_meaning": "meaning", "code_what_to_do": "what_to_do"})
+        .pipe(with_meanings)
         .select(CODES.dtypes.names())
     )
     return _in_tree_order(counted)

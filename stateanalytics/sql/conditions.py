@@ -204,13 +204,9 @@ class CrossFilter:
         ]
         self._places = rows.select(pl.int_range(pl.len()).alias(_ROW)).with_columns(places)
 
-    def where(self, chosen: Chosen, *, but: str | None = None) -> str:
-        """SQL condition for the chosen rows, by every column but ``but``."""
-        parts = [
-            self.dimensions[name].condition(places)
-            for name, places in chosen.items()
-            if places and name != but
-        ]
+    def where(self, chosen: Chosen) -> str:
+        """SQL condition for the chosen rows."""
+        parts = (self.dimensions[name].condition(at) for name, at in chosen.items() if at)
         return " AND ".join(parts)
 
     def _chosen(self, chosen: Chosen, *, but: str | None = None) -> pl.LazyFrame:

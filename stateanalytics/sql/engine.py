@@ -376,8 +376,8 @@ def bind(params: Parameters, names: frozenset[str]) -> dict[str, Any] | list[Any
 
 
 def _by_name(params: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
-    folded = {name.casefold() for name in names}
-    if missing := sorted(name for name in names if name.casefold() not in _folded(params)):
+    folded, given = ({name.casefold() for name in each} for each in (names, params))
+    if missing := sorted(name for name in names if name.casefold() not in given):
         near = did_you_mean(missing[0], sorted(set(params) - names))
         raise QueryError(
             f"The query needs a value for {_listed(missing)}; found {_listed(params) or 'none'}.",
@@ -390,10 +390,6 @@ def _by_name(params: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
             f"write ${extra[0]} where the value belongs, or remove it",
         )
     return params
-
-
-def _folded(names: Mapping[str, Any]) -> set[str]:
-    return {name.casefold() for name in names}
 
 
 def _listed(names: Any) -> str:

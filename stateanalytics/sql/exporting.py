@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 
 _SINGLE_TABLE = (".csv", ".parquet")
+_WRITERS = {
+    **dict.fromkeys((".sqlite", ".db"), frame_files.write_sqlite),
+    ".xlsx": frame_files.write_excel,
+    ".csv": frame_files.write_csv,
+    ".parquet": frame_files.write_parquet,
+}
 
 
 def export_tables(
@@ -79,19 +85,10 @@ def export_tables(
 
     def write(path: Path) -> None:
         _refuse_used(str(to))
-        match suffix:
-            case ".duckdb":
-                _write_duckdb(rows(), path, as_of)
-            case ".sqlite" | ".db":
-                frame_files.write_sqlite(rows(), path)
-            case ".xlsx":
-                frame_files.write_excel(rows(), path)
-            case ".csv":
-                frame_files.write_csv(rows(), path)
-            case ".parquet":
-                frame_files.write_parquet(rows(), path)
-            case _:
-                frame_files.write_folder(rows(), path)
+        if suffix == ".duckdb":
+            _write_duckdb(rows(), path, as_of)
+        else:
+            _WRITERS.get(suffix, frame_files.write_folder)(rows(), path)
 
     return put_in_place(to, write, inputs=inputs, is_private=not is_masked)
 

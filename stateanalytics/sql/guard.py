@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+_PIVOT = "list the values: SELECT … FROM states PIVOT (count(*) FOR severity IN ('critical'))"
 _QUERY_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-_TABLE_NODES = {"SUBQUERY", "JOIN", "EXPRESSION_LIST", "EMPTY", "PIVOT"}
+_TABLE_NODES = {"SUBQUERY", "JOIN", "EXPRESSION_LIST", "EMPTY", "PIVOT", "SHOW_REF"}
 _PLAIN_NODES = set(
     (
         "ORDER_MODIFIER LIMIT_MODIFIER LIMIT_PERCENT_MODIFIER DISTINCT_MODIFIER ORDER_DEFAULT "
@@ -100,7 +101,9 @@ def read_query(
     """
     sql, kind, parameters = one_statement(query, connection)
     if kind != "SELECT":
-        raise refused(f"{_statement_name(kind, sql)} was found", _instead(kind))
+        first = re.match(r"\s*([A-Za-z]+)", sql)
+        hint = _PIVOT if kind == "MULTI" else HOW
+        raise refused(f"{first[1].upper() if first else kind} was found", hint)
     tree = syntax_tree(sql, connection)
     if _is_show_tables(tree):
         return Reading("SELECT * FROM tables", frozenset({"tables"}), frozenset())
@@ -168,8 +171,8 @@ class _Walk:
                 yield node["function"].get("arguments"), names
                 yield node["function"].get("children"), names
                 node = {key: value for key, value in node.items() if key != "function"}
-            elif kind == "SHOW_REF":
-                _check_show(node)
+            elif kind == "SHOW_REF" and not node.get("query"):
+                raise refused("SHOW was found", "SHOW TABLES, or DESCRIBE and a table")
             elif kind not in _TABLE_NODES and kind not in _PLAIN_NODES:
                 raise refused(f"{kind.replace('_', ' ').lower()} was found", HOW)
         for value in node.values():
@@ -301,25 +304,9 @@ def no_such_table(name: str, known: Collection[str]) -> QueryError:
     )
 
 
-def _statement_name(kind: str, sql: str) -> str:
-    first = re.match(r"\s*([A-Za-z]+)", sql)
-    return first[1].upper() if first else kind
-
-
-def _instead(kind: str) -> str:
-    if kind == "MULTI":
-        return "list the values: SELECT … FROM states PIVOT (count(*) FOR severity IN ('critical'))"
-    return HOW
-
-
 def _is_show_tables(tree: dict[str, Any]) -> bool:
     shown = tree.get("from_table") or {}
     return shown.get("type") == "SHOW_REF" and shown.get("table_name") == '"tables"'
-
-
-def _check_show(node: dict[str, Any]) -> None:
-    if not node.get("query"):
-        raise refused("SHOW was found", "SHOW TABLES, or DESCRIBE and a table")
 
 
 def _check_order(node: dict[str, Any], ranked_columns: Collection[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from stateanalytics.errors import (
     QueryError,
@@ -18,6 +18,8 @@ from stateanalytics.sql.functions import DEEPEST_WITH, LONGEST_QUERY, MEMORY_BYT
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from stateanalytics.sql.engine import TableText
 
 HOW = "one SELECT over the tables that `stateanalytics sql --schema` lists"
 
@@ -190,20 +192,8 @@ _NO_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([
 _NO_COLUMN_OF = re.compile(r'Table "[^"]+" does not have a column named "([^"]+)"')
 
 
-class Columns(Protocol):
-    """A table, as far as messages need it."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Those that can be named."""
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Those that were not read."""
-
-
 def as_our_error(
-    error: Exception, tables: Iterable[Columns], memory_bytes: int = MEMORY_BYTES
+    error: Exception, tables: Iterable[TableText], memory_bytes: int = MEMORY_BYTES
 ) -> QueryError:
     """DuckDB's error as ours: its first sentences, and a hint.
 
@@ -235,7 +225,7 @@ def as_our_error(
     return QueryError(f"The query cannot be run: {message}", _hint_for(error))
 
 
-def _no_such_column(name: str, tables: Collection[Columns]) -> QueryError:
+def _no_such_column(name: str, tables: Collection[TableText]) -> QueryError:
     if any(name in table.left_out for table in tables):
         return QueryError(
             f"The column {name!r} has texts of messages, which were not read.",

@@ -14,7 +14,6 @@ import polars as pl
 from stateanalytics.core.schema import ENTITIES, RETURNED, SPELLS, Column, Frame
 from stateanalytics.core.shapes import SHAPE, dtype_name
 from stateanalytics.detectors import frames as of_detectors
-from stateanalytics.detectors.comparing import INTERSECTIONS
 from stateanalytics.failures import frames as of_failures
 from stateanalytics.sql.tables import FRAMES
 from stateanalytics.summaries.shapes import COMPARED, shapes_of
@@ -43,7 +42,7 @@ FRAMES_RETURNED: tuple[Frame, ...] = (
     *(LIMITS, ALARM, TIMELINE, ARCHIVED, COMPARED),
     *_in_namespace("failures", of_failures.FRAMES),
     *_in_namespace("survival", of_durations.FRAMES),
-    *_in_namespace("detectors", (*of_detectors.FRAMES, INTERSECTIONS)),
+    *_in_namespace("detectors", of_detectors.FRAMES),
     *_in_namespace("thresholds", of_thresholds.FRAMES),
     *_SUMMARY,
 )

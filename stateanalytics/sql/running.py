@@ -142,7 +142,11 @@ def run(
     NoRoomError
         If a table or the result does not fit into the folder for temporary files.
     """
-    _check_limits(max_rows, timeout_s, memory_bytes)
+    check_number("max_rows", max_rows, 10_000, least=1, is_whole=True)
+    check_number("timeout_s", timeout_s, 30, is_above=True)
+    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 2**20:
+        problem = f"memory_bytes must be at least {2**20:,} bytes; found {memory_bytes!r}."
+        raise ArgumentError(problem, "memory_bytes=2 * 1024**3")
     known = {
         name: TableText(table.columns, table.left_out, table.view) for name, table in tables.items()
     }
@@ -150,7 +154,7 @@ def run(
         *(check_text(query), packed(params), known, _ranked(), as_of, timeout_s, memory_bytes)
     )
     grace_s = min(max(_GRACE * timeout_s, _LEAST_GRACE_S), _MOST_GRACE_S)
-    with worker() as process:
+    with WORKERS.borrowed() as process:
         began = time.monotonic()
         needed = process.ask(read, timeout_s + grace_s, read)["tables"]
         left_s = max(0.001, timeout_s - (time.monotonic() - began))
@@ -185,16 +189,6 @@ def run(
     return result.head(max_rows)
 
 
-def _check_limits(max_rows: int, timeout_s: float, memory_bytes: int) -> None:
-    check_number("max_rows", max_rows, 10_000, least=1, is_whole=True)
-    check_number("timeout_s", timeout_s, 30, is_above=True)
-    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 2**20:
-        raise ArgumentError(
-            f"memory_bytes must be at least {2**20:,} bytes; found {memory_bytes!r}.",
-            "memory_bytes=2 * 1024**3",
-        )
-
-
 @functools.cache
 def _ranked() -> frozenset[str]:
     """Columns whose words have a rank, in any frame."""
@@ -203,7 +197,7 @@ def _ranked() -> frozenset[str]:
 
 
 def _new_file() -> Path:
-    handle, path = tempfile.mkstemp(".rows", dir=handing_folder())
+    handle, path = tempfile.mkstemp(".rows", dir=WORKERS.folder())
     os.close(handle)
     return Path(path)
 
@@ -373,6 +367,7 @@ class _Workers:
         self._folder: PrivateFolder | None = None
 
     def folder(self) -> Path:
+        """The private folder for files that a worker gets and gives."""
         with self._lock:
             # A cleaner of temporary files may have deleted it.
             if self._folder is None or not self._folder.path.is_dir():
@@ -382,6 +377,7 @@ class _Workers:
 
     @contextlib.contextmanager
     def borrowed(self) -> Iterator[WorkerProcess]:
+        """A worker process, for the time of one query."""
         worker = self._idle_worker() or WorkerProcess(self.folder())
         try:
             yield worker
@@ -409,16 +405,6 @@ def _delete_folder(folder: PrivateFolder, maker: int) -> None:
         folder.delete()
 
 
-_WORKERS = _Workers()
+WORKERS = _Workers()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_WORKERS.forget)
-
-
-def worker() -> contextlib.AbstractContextManager[WorkerProcess]:
-    """A worker process, for the time of one query."""
-    return _WORKERS.borrowed()
-
-
-def handing_folder() -> Path:
-    """The private folder for files that a worker gets and gives."""
-    return _WORKERS.folder()
+    os.register_at_fork(after_in_child=WORKERS.forget)

@@ -44,8 +44,8 @@ from stateanalytics.state import definitions
 from stateanalytics.state.attention import ATTENTION, attention_items
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
-from stateanalytics.state.reasons import reason_codes
-from stateanalytics.state.states import evaluate_once, reasons_of, states_of
+from stateanalytics.state.reasons import reason_codes, reasons_of
+from stateanalytics.state.states import evaluate_once, states_of
 from stateanalytics.systems import detail_frames
 from stateanalytics.systems.linking import LINKS, links
 from stateanalytics.weekly import WEEKS, weekly_numbers
@@ -69,30 +69,28 @@ BODIES: Mapping[str, frozenset[str]] = {
 
 def raw_columns(stores: Sequence[Store], *, bodies: bool) -> dict[str, tuple[str, ...]]:
     """The columns of each raw table, over all stores, in the order they were first seen."""
-    seen: dict[str, dict[str, None]] = {}
-    for store in stores:
-        for table, columns in store.tables.items():
-            kept = seen.setdefault(table, {})
-            kept.update(
-                dict.fromkeys(column for column in columns if _is_wanted(table, column, bodies))
-            )
-    return {PREFIX + table: (STORE, *columns) for table, columns in sorted(seen.items())}
+    return {
+        PREFIX + table: (STORE, *(name for name in columns if _is_wanted(table, name, bodies)))
+        for table, columns in _stored_columns(stores).items()
+    }
 
 
 def unread_columns(stores: Sequence[Store], *, bodies: bool) -> dict[str, tuple[str, ...]]:
     """The columns of each raw table that are not read without bodies."""
-    return {
-        PREFIX + table: tuple(sorted(names))
-        for table in sorted({table for store in stores for table in store.tables})
-        if (
-            names := {
-                column
-                for store in stores
-                for column in store.tables.get(table, ())
-                if not _is_wanted(table, column, bodies)
-            }
-        )
+    unread = {
+        PREFIX + table: sorted(name for name in columns if not _is_wanted(table, name, bodies))
+        for table, columns in _stored_columns(stores).items()
     }
+    return {name: tuple(columns) for name, columns in unread.items() if columns}
+
+
+def _stored_columns(stores: Sequence[Store]) -> dict[str, dict[str, None]]:
+    """The columns of each table, by its name, over all stores."""
+    seen: dict[str, dict[str, None]] = {}
+    for store in stores:
+        for table, columns in store.tables.items():
+            seen.setdefault(table, {}).update(dict.fromkeys(columns))
+    return dict(sorted(seen.items()))
 
 
 def read_raw_table(stores: Sequence[Store], name: str, *, bodies: bool) -> pl.DataFrame:

@@ -13,13 +13,14 @@ import polars as pl
 
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.schema import INTEGER, MOMENT, TEXT, Column
+from stateanalytics.core.joins import Rows
+from stateanalytics.core.shapes import Integer, Moment, Text, Words, frame
 from stateanalytics.core.vocabulary import STATUS_WORDS
 from stateanalytics.core.windows import instant
 from stateanalytics.core.words import first_word
 from stateanalytics.state.definitions import STOPPED, is_failure
 from stateanalytics.state.policy import Policy
-from stateanalytics.state.population import Rows, is_mirror, is_open, left_out_by_themselves
+from stateanalytics.state.population import is_mirror, is_open, left_out_by_themselves
 from stateanalytics.systems import all_systems, stop_commands
 from stateanalytics.systems.linking import is_driven
 
@@ -36,45 +37,42 @@ STANDINGS = ("open", "ended", "stopped")
 OPEN = "open"
 NO_CODE = "unknown"
 
-_AXES = (*schema.DIMENSIONS, "effort")
 STUCK = "effort.stuck"
 """The code of an item that is one only because its session is stuck in a loop."""
 
-ATTENTION = schema.Frame(
-    "attention",
-    "one entity that needs attention at as-of",
-    schema.ENTITY_KEY,
-    (
-        *schema.KEY_COLUMNS,
-        Column("item_id", TEXT, "run:<session>, inv:<id>, sched:<id>, play:<topic>:<name>, …"),
-        Column("fingerprint", TEXT, "entity_type:entity_id:code; another reason, another one"),
-        *schema.STATES.named("severity", "tone", "display"),
-        *schema.ENTITIES.named("name"),
-        Column(
-            "dimension",
-            pl.Enum(_AXES),
-            "the axis that made it severe, or of what blocks it, or effort",
-        ),
-        Column("code", TEXT, "the reason on that axis; `unknown` where none is given"),
-        Column("message", TEXT, "that reason in words"),
-        Column(
-            "standing",
-            pl.Enum(STANDINGS),
-            "open: it can still be acted on; ended; stopped: somebody ended it on purpose",
-        ),
-        Column("since_at", MOMENT, "its end, else its last sign of life"),
-        Column("cause", TEXT, "the invocation, else the session, else the entity itself"),
-        Column("cluster", TEXT, "code and cause: what one repair would clear"),
-        Column("n_in_cluster", INTEGER, "items in the cluster, discharged ones included"),
-        Column("n_causes", INTEGER, "distinct causes with this code"),
-        Column("disposition", TEXT, "open, or what was decided and still holds"),
-        Column("reopened_because", TEXT, "why a decision no longer holds"),
-        Column("note", TEXT, "the operator's note"),
-        Column("actor", TEXT, "who decided"),
-        Column("decided_at", MOMENT, "when it was decided"),
-        Column("expires_at", MOMENT, "when the decision lapses"),
-    ),
-)
+
+class Attention(schema.EntityKey, key=schema.ENTITY_KEY):
+    """One entity that needs attention at as-of."""
+
+    item_id = Text("run:<session>, inv:<id>, sched:<id>, play:<topic>:<name>, …")
+    fingerprint = Text("entity_type:entity_id:code; another reason, another one")
+    severity = schema.States.severity
+    tone = schema.States.tone
+    display = schema.States.display
+    name = schema.Entities.name
+    dimension = Words(
+        (*schema.DIMENSIONS, "effort"),
+        "the axis that made it severe, or of what blocks it, or effort",
+    )
+    code = Text("the reason on that axis; `unknown` where none is given")
+    message = Text("that reason in words")
+    standing = Words(
+        STANDINGS, "open: it can still be acted on; ended; stopped: somebody ended it on purpose"
+    )
+    since_at = Moment("its end, else its last sign of life")
+    cause = Text("the invocation, else the session, else the entity itself")
+    cluster = Text("code and cause: what one repair would clear")
+    n_in_cluster = Integer("items in the cluster, discharged ones included")
+    n_causes = Integer("distinct causes with this code")
+    disposition = Text("open, or what was decided and still holds")
+    reopened_because = Text("why a decision no longer holds")
+    note = Text("the operator's note")
+    actor = Text("who decided")
+    decided_at = Moment("when it was decided")
+    expires_at = Moment("when the decision lapses")
+
+
+ATTENTION = frame(Attention)
 
 
 _ENTITY_COLUMNS = (
@@ -151,6 +149,7 @@ def attention_items(
     )
     listed = severe_items.join(entities, on=schema.ENTITY_KEY, how="inner")
     stuck_items = stuck.lazy().join(entities, on=schema.ENTITY_KEY, how="inner")
+    is_stopped = pl.col("outcome").is_in(list(STOPPED)) & ~is_failure()
     items = (
         pl.concat(
             [_with_reasons(listed, reasons, is_severe).lazy(), stuck_items], how="diagonal_relaxed"
@@ -163,12 +162,12 @@ def attention_items(
             ),
         )
         .with_columns(
-            standing=_standing(),
+            standing=first_word("ended", open="_is_open", stopped=is_stopped),
             fingerprint=_joined("entity_type", "entity_id", "code"),
             cluster=_joined("code", "cause"),
-            n_causes=pl.col("cause").n_unique().over("code").cast(INTEGER),
+            n_causes=pl.col("cause").n_unique().over("code").cast(pl.Int64),
         )
-        .with_columns(n_in_cluster=pl.len().over("cluster").cast(INTEGER))
+        .with_columns(n_in_cluster=pl.len().over("cluster").cast(pl.Int64))
         .pipe(_with_dispositions, facts)
     )
     kept = (items if with_discharged else items.filter(pl.col("disposition") == OPEN)).collect()
@@ -257,11 +256,6 @@ def with_item_id(entities: Rows) -> Rows:
     )
 
 
-def _standing() -> pl.Expr:
-    is_stopped = pl.col("outcome").is_in(list(STOPPED)) & ~is_failure()
-    return first_word("ended", open="_is_open", stopped=is_stopped)
-
-
 def _joined(*columns: str) -> pl.Expr:
     return pl.concat_str(*columns, separator=":")
 
@@ -314,8 +308,8 @@ def _with_reasons(listed: pl.LazyFrame, reasons: pl.DataFrame, is_asked: pl.Expr
 def _dispositions(facts: Facts) -> pl.DataFrame:
     """What was decided, in every system that records decisions."""
     present = set(facts.entities["system"].unique())
-    frames = [known.auditing().dispositions for known in all_systems() if known.name in present]
-    decisions = [facts.detail(frame).select(list(DECISION)) for frame in frames if frame]
+    shapes = [known.auditing().dispositions for known in all_systems() if known.name in present]
+    decisions = [facts.detail(shape).select(list(DECISION)) for shape in shapes if shape]
     return pl.concat(decisions) if decisions else pl.DataFrame(schema=DECISION)
 
 

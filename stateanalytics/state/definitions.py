@@ -33,6 +33,9 @@ STOPPED = ("aborted", "cancelled")
 ENDINGS = ("completed", *FAILURES, *STOPPED, "skipped", "running")
 """How a run stands, in the order of pages; good ends are all *completed* there."""
 
+SILENT_HEALTHS = ("stalled", "process_dead", "orphaned")
+"""Healths of work without a sign of life for too long."""
+
 TROUBLE = ("critical", "warning")
 """Severities of what needs a look; an open run that has one is *unresolved*."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 
 import narwhals as nw
 import polars as pl
@@ -18,6 +17,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.engines import TEMPORARY, Frame, lookup
 from stateanalytics.core.schema import DELIVERIES, HEALTHS
+from stateanalytics.state.definitions import SILENT_HEALTHS
 from stateanalytics.state.health import (
     HEALTH,
     HEALTH_OR_NONE,
@@ -38,9 +38,6 @@ from stateanalytics.state.policy import Policy
 
 SEPARATOR = " · "
 
-STALE_HEALTHS = ("stalled", "process_dead", "orphaned")
-"""Healths with which ADR-0025 never shows a lone "Running", but "stale running"."""
-
 Segment = tuple[str, bool, bool]
 """First label of the chain; is the outcome terminal; is it a success."""
 
@@ -56,13 +53,14 @@ def label(word: str) -> str:
     return word.replace("_", " ").capitalize()
 
 
-HEALTH_LABELS = MappingProxyType(
-    {word: label(word) for word in HEALTHS} | {"ok": "Infra OK", "unknown": "Health unknown"}
-)
-DELIVERY_LABELS = MappingProxyType(
-    {word: f"Artifacts {word}" for word in DELIVERIES}
-    | {"invalid": "Artifact contract invalid", "not_expected": "No artifacts expected"}
-)
+HEALTH_LABELS: Mapping[str, str] = {
+    **{word: label(word) for word in HEALTHS},
+    **{"ok": "Infra OK", "unknown": "Health unknown"},
+}
+DELIVERY_LABELS: Mapping[str, str] = {
+    **{word: f"Artifacts {word}" for word in DELIVERIES},
+    **{"invalid": "Artifact contract invalid", "not_expected": "No artifacts expected"},
+}
 
 
 def chain(segment: Segment, health: str | None, delivery: str | None, *, verbose: bool) -> str:
@@ -316,25 +314,15 @@ class StatusClass:
         return cls(cell.outcome, segment_of(cell), lively, stale, domain(cell.entity_type))
 
 
-@dataclass(frozen=True)
-class Signatures:
-    """The table of one policy, as values to look up.
-
-    Attributes
-    ----------
-    class_of_cell : tuple of int
-        Position of each cell's class.
-    words : mapping of str to (str, polars.Series)
-        Column of ``states``: the column of positions it is looked up by, and its values.
-    """
-
-    class_of_cell: tuple[int, ...]
-    words: Mapping[str, tuple[str, pl.Series]]
-
-
 @lru_cache(maxsize=8)
-def signatures_of(policy: Policy, *, has_recorded: bool = False) -> Signatures:
-    """The table under a policy; made once, for it never changes."""
+def signatures_of(
+    policy: Policy, *, has_recorded: bool
+) -> tuple[list[int], dict[str, tuple[str, pl.Series]]]:
+    """The class of each cell, and each new column with the positions and values it is made from.
+
+    The positions of most columns are those of `_combinations`: classes, with every health and
+    delivery. Made once, for the table under a policy never changes.
+    """
     cells = StatusTable(policy, has_recorded).all
     kinds = [StatusClass.of(cell) for cell in cells]
     classes = list(dict.fromkeys(kinds))
@@ -356,7 +344,7 @@ def signatures_of(policy: Policy, *, has_recorded: bool = False) -> Signatures:
         "severity": ("severity_rule", _enum(severities, schema.SEVERITIES)),
         "tone": ("severity_rule", _enum(tones, schema.TONES)),
     }
-    return Signatures(tuple(number[kind] for kind in kinds), words)
+    return [number[kind] for kind in kinds], words
 
 
 def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
@@ -372,7 +360,8 @@ def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
         named: [derived_codes(named, *pair) for pair in pairs]
         for named in {status.domain for status in classes}
     }
-    is_stale = [health in STALE_HEALTHS for health in healths]
+    # ADR-0025 never shows a lone "Running" then, but "stale running".
+    is_stale = [health in SILENT_HEALTHS for health in healths]
     of_class = [
         {
             "outcome": [status.outcome] * len(pairs),
@@ -388,18 +377,18 @@ def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.String))
 
 
-def add_words(frame: Frame, policy: Policy, *, has_recorded: bool = False) -> Frame:
-    """Add the columns of `Signatures.words`, from cell, health and delivery."""
-    signatures = signatures_of(policy, has_recorded=has_recorded)
+def add_words(frame: Frame, policy: Policy, *, has_recorded: bool) -> Frame:
+    """Add the columns of `signatures_of`, from cell, health and delivery."""
+    class_of_cell, words = signatures_of(policy, has_recorded=has_recorded)
     n_healths, n_deliveries = len(HEALTH_OR_NONE), len(DELIVERY_OR_NONE)
-    classed = lookup(frame, {_CLASS: (CELL, signatures.class_of_cell)})
+    classed = lookup(frame, {_CLASS: (CELL, class_of_cell)})
     # There are more combinations than 16 bits can number.
     place = (nw.col(_CLASS).cast(nw.Int32) * n_healths + nw.col(HEALTH)) * n_deliveries + nw.col(
         DELIVERY
     )
     signed = classed.with_columns(place.alias(SIGNATURE))
-    last = {name: spec for name, spec in signatures.words.items() if spec[0] == "severity_rule"}
-    first = {name: spec for name, spec in signatures.words.items() if name not in last}
+    last = {name: spec for name, spec in words.items() if spec[0] == "severity_rule"}
+    first = {name: spec for name, spec in words.items() if name not in last}
     return lookup(lookup(signed, first), last)
 
 

@@ -37,6 +37,7 @@ from stateanalytics.core.engines import (
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Moment, read_moment
 from stateanalytics.errors import ArgumentError, found
+from stateanalytics.state.definitions import SILENT_HEALTHS
 from stateanalytics.state.health import (
     BLOCKED_LIKE,
     DUE_AGE,
@@ -47,7 +48,6 @@ from stateanalytics.state.health import (
     HEALTH_RULE,
     IS_QUIET,
     MESSAGE_AGE,
-    QUIET_SESSION,
     RECORDED_WORDS,
     RULES,
     RUNNING_LIKE,
@@ -116,27 +116,6 @@ RECORDED = kinds_of(
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What kinds of rows a frame has, so that rules for absent kinds cost nothing.
-
-    Only a frame in memory is looked at; of any other frame everything is assumed.
-
-    Attributes
-    ----------
-    has_others : bool
-        Are there entities that are no sessions.
-    has_links : bool
-        Are there entities that depend on other rows.
-    has_unnamed : bool
-        Are there statuses that no table has.
-    """
-
-    has_others: bool = True
-    has_links: bool = True
-    has_unnamed: bool = True
-
-
-@dataclass(frozen=True)
 class Evaluation:
     """Every entity with the rules that fired, before anything is put into words.
 
@@ -151,7 +130,8 @@ class Evaluation:
         What the positions of statuses mean.
     policy : Policy
     as_of : datetime
-    contents : Contents
+    has_unnamed : bool
+        Are there statuses that no table has; assumed of a frame that is not in memory.
     """
 
     adapter: EngineAdapter
@@ -159,7 +139,7 @@ class Evaluation:
     table: StatusTable
     policy: Policy
     as_of: datetime
-    contents: Contents
+    has_unnamed: bool
 
 
 def evaluate(
@@ -197,16 +177,20 @@ def evaluate(
     frame, has_recorded = _without_empty_columns(adapter, needed, optional)
     rules = _rules(chosen, has_recorded=has_recorded)
     own = _with_own_rules(rules.table.add(add_ages(frame, moment, _AGES)), rules, chosen)
-    contents = Contents()
+    has_others = has_links = has_unnamed = True
     if adapter.is_eager:
+        # Rules for kinds of rows that are not there cost nothing.
         own = own.collect().lazy()
-        contents = Contents(*own.select(rules.contents).collect().row(0))
-    linked = add_links(own, rules.table) if contents.has_links else without_links(own)
+        has_others, has_links, has_unnamed = own.select(rules.contents).collect().row(0)
+    if has_links:
+        linked = add_links(own, rules.table)
+    else:
+        linked = own.with_columns(nw.lit(None, nw.Int16).alias(name) for name in _ADDED)
     ruled = linked.with_columns(
-        rules.of_all if contents.has_others else [nw.col(SESSION_RULE).alias(HEALTH_RULE)]
+        rules.of_all if has_others else [nw.col(SESSION_RULE).alias(HEALTH_RULE)]
     )
     judged = lookup(ruled, {HEALTH: (HEALTH_RULE, health_values())})
-    return Evaluation(adapter, judged, rules.table, chosen, moment, contents)
+    return Evaluation(adapter, judged, rules.table, chosen, moment, has_unnamed)
 
 
 def _entities_and_instant(facts: Any, function: str, as_of: Moment | None) -> tuple[Any, datetime]:
@@ -270,7 +254,8 @@ class _Rules:
     of_all : tuple of narwhals.Expr
         The rule of everyone's health, and the delivery, with the facts of linked rows.
     contents : tuple of narwhals.Expr
-        The fields of `Contents`, over all rows.
+        Over all rows: are there entities that are no sessions, entities that depend on
+        other rows, and statuses that no table has.
     """
 
     table: StatusTable
@@ -295,11 +280,7 @@ def _rules(policy: Policy, *, has_recorded: bool) -> _Rules:
     of_session_delivery = nw.col(_SESSION_DELIVERY)
     by_session = nw.when(is_play & (of_session_delivery != NO_DELIVERY)).then(of_session_delivery)
     others = first_true(entity_rules(table, policy))
-    contents = {
-        "has_others": ~table.is_type("session"),
-        "has_links": table.is_type(*_LINKED),
-        "has_unnamed": table.where(lambda cell: not cell.is_known_text),
-    }
+    is_unnamed = table.where(lambda cell: not cell.is_known_text)
     return _Rules(
         table,
         of_row=(health.alias(SESSION_RULE), delivery.alias(DELIVERY_RULE)),
@@ -307,7 +288,11 @@ def _rules(policy: Policy, *, has_recorded: bool) -> _Rules:
             nw.coalesce(nw.col(SESSION_RULE), others).alias(HEALTH_RULE),
             nw.coalesce(by_session, nw.col(DELIVERY)).alias(DELIVERY),
         ),
-        contents=tuple(holds.any().alias(name) for name, holds in contents.items()),
+        contents=(
+            (~table.is_type("session")).any().alias("has_others"),
+            table.is_type(*_LINKED).any().alias("has_links"),
+            is_unnamed.any().alias("has_unnamed"),
+        ),
     )
 
 
@@ -324,11 +309,6 @@ def _with_own_rules(frame: Frame, rules: _Rules, policy: Policy) -> Frame:
     derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
     recorded = nw.col(_DELIVERY).cast(nw.Int16)
     return derived.with_columns(nw.coalesce(recorded, nw.col(DELIVERY)).alias(DELIVERY))
-
-
-def without_links(own: Frame) -> Frame:
-    """What `add_links` gives where nothing is linked."""
-    return own.with_columns(nw.lit(None, nw.Int16).alias(name) for name in _ADDED)
 
 
 def add_links(own: Frame, table: StatusTable) -> Frame:
@@ -375,7 +355,7 @@ def _session_id(table: StatusTable) -> nw.Expr:
 
 def _linked_sessions(own: Frame, table: StatusTable) -> Frame:
     """Facts of the sessions that work for other rows, one row per session."""
-    quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in QUIET_SESSION]
+    quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in SILENT_HEALTHS]
     workers = own.select("source", "system", _session_id(table))
     sessions = own.filter(table.is_type("session")).select(
         "source",

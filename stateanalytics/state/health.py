@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import narwhals as nw
@@ -26,16 +25,17 @@ from stateanalytics.state.lifecycle import StatusTable
 from stateanalytics.state.policy import AXES, Policy
 from stateanalytics.systems import limits_of_systems
 
-LIMITS = MappingProxyType(
-    {
-        "stalled_after_s": "silent for at least this long: stalled",
-        "dead_after_s": "silent for at least this long, and nothing claims to resume it: dead",
-        "tool_factor": "factor of both limits while a part of it is running",
-        "retry_grace_s": "a retry that is later than that is overdue: stalled",
-        "min_runaway_steps": "this many steps with an unknown end make it degraded (runaway)",
-    }
+LIMITS = (
+    # Silent for at least this long: stalled; dead, where nothing claims to resume it.
+    *("stalled_after_s", "dead_after_s"),
+    # Factor of both while a part of it is running.
+    "tool_factor",
+    # A retry that is later than that is overdue: stalled.
+    "retry_grace_s",
+    # This many steps with an unknown end make it degraded (runaway).
+    "min_runaway_steps",
 )
-"""Every limit that a system can have, and what follows beyond it."""
+"""Every limit that a system can have."""
 
 SIGN_AGE, DUE_AGE = f"{TEMPORARY}sign_age_s", f"{TEMPORARY}due_age_s"
 """Ages of the last sign of life, and of what is due; negative: it is due later."""
@@ -90,9 +90,6 @@ HEALTH = f"{TEMPORARY}health"
 MESSAGE_AGE = f"{TEMPORARY}message_age_s"
 """Column: how long ago the last message of a row was, in seconds."""
 
-QUIET_SESSION = ("stalled", "process_dead", "orphaned")
-"""Healths of a session that make the play or engine run it works for stalled."""
-
 RUNNING_LIKE = ("running", "redoing", "running_complete")
 """Stored statuses of a play at work; one that is gated waits for a verdict."""
 
@@ -136,7 +133,7 @@ _NUMBERS = {name: number for number, name in enumerate(RULES)}
 
 
 IS_QUIET = f"{TEMPORARY}is_quiet"
-"""Column: is the session that works for a row in one of `QUIET_SESSION`; null: no such row."""
+"""Column: has the session that works for a row one of `SILENT_HEALTHS`; null: no such row."""
 
 HAS_RUNNING, HAS_BLOCKED = f"{TEMPORARY}has_running", f"{TEMPORARY}has_blocked"
 """Columns: of a show its plays, of a schedule its fires; null: no such row."""

@@ -11,12 +11,11 @@ ADR-0033's delivery is whether an entity produced what it promised, by entity ty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import product
 from operator import or_
-from types import MappingProxyType
 
 import narwhals as nw
 
@@ -265,22 +264,20 @@ RECORDED_DELIVERIES = (*schema.DELIVERIES, schema.NO_WORD)
 DELIVERY_RULE = f"{TEMPORARY}delivery_rule"
 DELIVERY = f"{TEMPORARY}delivery"
 
-WORDS = MappingProxyType(
-    {
-        "ended_without_evidence": "missing",
-        "does_not_apply": None,
-        "nothing_is_promised": "not_expected",
-        "promise_invalid": "invalid",
-        "no_contract": "not_expected",
-        "verdict_invalid": "invalid",
-        "contract_is_empty": "not_expected",
-        "not_over_yet": "unknown",
-        "verified": "passed",
-        "optional_missing": "partial",
-        "required_missing": "missing",
-        "not_verified": "unknown",
-    }
-)
+WORDS: Mapping[str, str | None] = {
+    "ended_without_evidence": "missing",
+    "does_not_apply": None,
+    "nothing_is_promised": "not_expected",
+    "promise_invalid": "invalid",
+    "no_contract": "not_expected",
+    "verdict_invalid": "invalid",
+    "contract_is_empty": "not_expected",
+    "not_over_yet": "unknown",
+    "verified": "passed",
+    "optional_missing": "partial",
+    "required_missing": "missing",
+    "not_verified": "unknown",
+}
 """Every rule in order of precedence, and the delivery it means."""
 
 _NONE = ("invocation", "schedule", "team", "branch", "engine_run", "dispatch", None)

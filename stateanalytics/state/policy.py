@@ -10,34 +10,38 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from stateanalytics.core import schema
 from stateanalytics.core.session_health import HOUR_S, STALLED_AFTER_S
 from stateanalytics.core.vocabulary import TABLES, words_of
-from stateanalytics.errors import ArgumentError, check_one_of, did_you_mean, in_short
+from stateanalytics.errors import (
+    ArgumentError,
+    check_number,
+    check_one_of,
+    did_you_mean,
+    in_short,
+)
 from stateanalytics.io.files import parsed, read_text, unreadable
 from stateanalytics.state.definitions import GOOD_ENDS
 from stateanalytics.systems import limits_of_systems
 
-AXES = MappingProxyType(
-    {"outcome": schema.OUTCOMES, "health": schema.HEALTHS, "delivery": schema.DELIVERIES}
-)
+AXES: Mapping[str, tuple[str, ...]] = {
+    "outcome": schema.OUTCOMES,
+    "health": schema.HEALTHS,
+    "delivery": schema.DELIVERIES,
+}
 
-TONES_OF = MappingProxyType(
-    {
-        "critical": ("danger",),
-        "warning": ("warning",),
-        "info": ("info", "neutral"),
-        "neutral": ("success", "neutral"),
-    }
-)
+TONES_OF: Mapping[str, tuple[str, ...]] = {
+    "critical": ("danger",),
+    "warning": ("warning",),
+    "info": ("info", "neutral"),
+    "neutral": ("success", "neutral"),
+}
 """ADR-0033's table: the tones that each severity may have."""
 
 NULL, EMPTY = "<null>", "<empty>"
@@ -98,29 +102,27 @@ CASCADE = (
 )
 
 
-SIGN_LIMITS = MappingProxyType(
-    {
-        # Equal calls in a row with equal results, and of which all fail; two that alternate;
-        # answers after which nothing was called (OpenHands).
-        "n_repeated": 4,
-        "n_repeated_errors": 3,
-        "n_alternating": 6,
-        "n_answers": 3,
-        # Equal calls in a row of which the results are not known (gemini-cli).
-        "n_repeated_unseen": 5,
-        # Refused calls of one thread; fewer where all of its calls are refused.
-        "n_denied": 3,
-        # Failed calls to a server that is not there, or that a sandbox refuses.
-        "n_down": 2,
-        # Failed calls where more fail than succeed, and where none succeeds.
-        "n_failing": 5,
-        "n_all_failing": 3,
-        # Retries of requests to the provider.
-        "n_retries": 3,
-        # Time from the end of a turn to the prompt that corrects it.
-        "corrected_within_s": 120.0,
-    }
-)
+SIGN_LIMITS: Mapping[str, float] = {
+    # Equal calls in a row with equal results, and of which all fail; two that alternate;
+    # answers after which nothing was called (OpenHands).
+    "n_repeated": 4,
+    "n_repeated_errors": 3,
+    "n_alternating": 6,
+    "n_answers": 3,
+    # Equal calls in a row of which the results are not known (gemini-cli).
+    "n_repeated_unseen": 5,
+    # Refused calls of one thread; fewer where all of its calls are refused.
+    "n_denied": 3,
+    # Failed calls to a server that is not there, or that a sandbox refuses.
+    "n_down": 2,
+    # Failed calls where more fail than succeed, and where none succeeds.
+    "n_failing": 5,
+    "n_all_failing": 3,
+    # Retries of requests to the provider.
+    "n_retries": 3,
+    # Time from the end of a turn to the prompt that corrects it.
+    "corrected_within_s": 120.0,
+}
 """Numbers from which calls and turns of one thread are a sign of struggle."""
 
 _PAIRS, LAYERED = ("stalled_after_s", "signs"), ("stalled_after_s", "signs", "read_as", "limits")
@@ -134,12 +136,10 @@ def laid_over(name: str, here: Iterable[tuple[Any, ...]], over: Mapping[str, Any
     return tuple((*key, value) for key, value in merged.items())
 
 
-_EXAMPLES = MappingProxyType(
-    {
-        "read_as": 'such as {"session": {"<null>": "completed"}}',
-        "limits": 'such as {"system": {"stalled_after_s": 900}}',
-    }
-)
+_EXAMPLES: Mapping[str, str] = {
+    "read_as": 'such as {"session": {"<null>": "completed"}}',
+    "limits": 'such as {"system": {"stalled_after_s": 900}}',
+}
 
 
 def _triples(name: str, nested: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
@@ -161,22 +161,13 @@ def _text(name: str, value: Any) -> str:
 
 
 def _seconds(name: str, value: Any) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:
-        raise ArgumentError(
-            f"{name} needs a number, zero or more; found {in_short(value)}.",
-            f"such as {name}={HOUR_S:.0f}",
-        )
+    check_number(name, value, 3600)
     return float(value)
 
 
 def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(
-            f"{name} needs a whole number, one or more; found {in_short(value)}.",
-            f"such as {name}=10",
-        )
-    return value
+    check_number(name, value, 10, least=1, is_whole=True)
+    return int(value)
 
 
 def _share(name: str, value: Any) -> float:
@@ -281,20 +272,18 @@ def _rule(item: Any) -> SeverityRule:
     return rule
 
 
-_READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
-    {
-        "version": _text,
-        "severity_rules": _cascade,
-        "read_as": _readings,
-        "stalled_after_s": _kinds,
-        "signs": _signs,
-        "approximate_end_confidence": _share,
-        "limits": _limits,
-        "is_unseen_dead": _flag,
-        "is_stuck_critical": _flag,
-        "is_display_verbose": _flag,
-    }
-)
+_READERS: Mapping[str, Callable[[str, Any], Any]] = {
+    "version": _text,
+    "severity_rules": _cascade,
+    "read_as": _readings,
+    "stalled_after_s": _kinds,
+    "signs": _signs,
+    "approximate_end_confidence": _share,
+    "limits": _limits,
+    "is_unseen_dead": _flag,
+    "is_stuck_critical": _flag,
+    "is_display_verbose": _flag,
+}
 
 
 def read_field(name: str, given: Any) -> Any:
@@ -659,6 +648,4 @@ def checked_policy(policy: object, function: str = "policy") -> Policy:
 
 NAMES = ("v1", "adr0025", "operator", "parity")
 
-_PARSERS: Mapping[str, Callable[[str], Any]] = MappingProxyType(
-    {".toml": tomllib.loads, ".json": json.loads}
-)
+_PARSERS: Mapping[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads}

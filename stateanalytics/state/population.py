@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import collected_each, deduplicated, left_join
+from stateanalytics.core.joins import Rows, collected_each, deduplicated, left_join
 from stateanalytics.core.schema import ENTITIES, ENTITY_KEY, STATES
 from stateanalytics.core.windows import Window, instant
 from stateanalytics.errors import check_columns
@@ -127,16 +127,12 @@ def _sampling_unit(runs: pl.DataFrame) -> tuple[pl.Expr, pl.Expr, str]:
     return unit, are_many, "invocation"
 
 
-Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
-
 _OF_EVALUATION = ("evaluated_at", "policy_version", "origin")
 _STATE_COLUMNS = [name for name in STATES.dtypes if name not in (*ENTITY_KEY, *_OF_EVALUATION)]
 
 
-def population(
-    entities: pl.DataFrame, states: pl.DataFrame, *, as_of: datetime, window: Window | None = None
-) -> pl.DataFrame:
-    """Every entity of a window, with its state and whether rates may count it.
+def population(entities: pl.DataFrame, states: pl.DataFrame, *, as_of: datetime) -> pl.DataFrame:
+    """Every entity, with its state and whether rates may count it; `within` narrows it.
 
     Parameters
     ----------
@@ -146,20 +142,16 @@ def population(
         The result of `states` for them.
     as_of : datetime
         The instant that the states were read at.
-    window : Window, optional
-        None: all time.
 
     Returns
     -------
     polars.DataFrame
-        ``entities`` in its order, narrowed to the window, with the columns of ``states``
-        and five more: ``show_id`` (of the play that its session works for),
-        ``is_open`` (not ended, by a status that is understood),
-        ``placed_at`` (the moment that placed it: as-of where open), ``left_out`` (null:
-        counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row repeats it,
-        as a session its branches: totals over several types exclude it). Undated
-        rows belong to every window, and future ones to every window that reaches as-of;
-        both are excluded.
+        ``entities`` in its order, with the columns of ``states`` and five more: ``show_id`` (of
+        the play that its session works for), ``is_open`` (not ended, by a status that is
+        understood), ``placed_at`` (the moment that placed it: as-of where open), ``left_out``
+        (null: counted; else a key of `LEFT_OUT`) and ``is_mirror`` (another row repeats it, as a
+        session its branches: totals over several types exclude it). Undated rows belong to every
+        window, and future ones to every window that reaches as-of; both are excluded.
 
     Raises
     ------
@@ -174,7 +166,7 @@ def population(
     described = with_usage(entities, uncounted).hstack(
         [is_mirror(entities, driven), shows_of(entities)]
     )
-    rows = (
+    return (
         left_join(described, known)
         .lazy()
         .with_columns(driven, is_open=is_open())
@@ -185,7 +177,6 @@ def population(
         .drop("is_driven")
         .collect()
     )
-    return rows if window is None else within(rows, window, as_of=as_of)
 
 
 def rows_of(
@@ -308,9 +299,6 @@ def _is_within(window: Window, as_of: datetime) -> pl.Expr:
     return is_open_in_window | has_ended_in_window | is_future | _stored_moment().is_null()
 
 
-NEEDED = ("source", "system", "entity_type", "entity_id", "session_id", "started_at")
-
-
 def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Series:
     """Which rows repeat another row, of the same store or of the system that drove the work.
 
@@ -329,11 +317,6 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
         counts as the last: rather one row too few than one work twice. A row of another
         type with the id of a session repeats it, as the run of an engine.
 
-    Raises
-    ------
-    MissingColumnsError
-        If a column of `NEEDED` is absent.
-
     Examples
     --------
     >>> repeats = next(known.name for known in all_systems() if known.runs.repeated_type)
@@ -348,7 +331,6 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     >>> is_mirror(entities).to_list()
     [False, False, True, True]
     """
-    check_columns(entities, NEEDED, "is_mirror")
     last = pl.col("started_at").max().over("source", "system", "session_id", "entity_type")
     is_repeated = pl.lit(value=False)
     sessions = pl.col("entity_id").filter(entity_type="session").implode()

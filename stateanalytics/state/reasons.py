@@ -14,14 +14,13 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.engines import (
     TEMPORARY,
-    TEXT,
     Frame,
-    adapt,
     add_word,
     as_words,
     explode_json,
     lookup,
 )
+from stateanalytics.core.joins import Rows
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.session_health import by_kind
 from stateanalytics.core.vocabulary import TABLES, ReasonCode
@@ -50,9 +49,6 @@ from stateanalytics.state.lifecycle import WORDS as DELIVERY_WORDS
 from stateanalytics.state.policy import Policy
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import codes_from_csv
-
-LEGACY_IMPORTED = "legacy.imported"
-"""The one code of two segments."""
 
 DOMAINS = (*TABLES, "run", "schedule_definition", "system", "knowledge")
 """First segments: domains of the recorders, ADR-0033's entity types, and those we infer about."""
@@ -102,18 +98,6 @@ _SEGMENT = "[a-z][a-z0-9_]*"
 FORM = rf"^(?:{'|'.join(DOMAINS)})\.{_SEGMENT}\.{_SEGMENT}$"
 
 
-def parents(code: str) -> tuple[str, ...]:
-    """The groups a code belongs to, widest first.
-
-    Examples
-    --------
-    >>> parents("run.failed.exit_nonzero")
-    ('run', 'run.failed')
-    """
-    parts = code.split(".")
-    return tuple(".".join(parts[:size]) for size in range(1, len(parts)))
-
-
 def reason_codes() -> pl.DataFrame:
     """The registry as a frame, sorted by code; lists are joined by ``|``.
 
@@ -127,49 +111,22 @@ def reason_codes() -> pl.DataFrame:
             **vars(known),
             "entity_types": "|".join(known.entity_types),
             "nearest": "|".join(known.nearest),
-            "domain": parents(known.code)[0],
+            "domain": known.code.partition(".")[0],
         }
         for known in REGISTRY.values()
     ]
     return pl.DataFrame(rows).sort("code")
 
 
-def with_code_facts(frame: Any, *, column: str = "reason_code") -> Any:
-    """Facts of the registry about the code of each row.
-
-    Parameters
-    ----------
-    frame : frame
-    column : str, default "reason_code"
-        The column of codes.
-
-    Returns
-    -------
-    frame
-        The same rows and kind with ``code_domain`` (``run``), ``code_group``
-        (``run.failed``), ``is_code_valid``, ``is_code_registered`` (null without a
-        code), ``code_meaning`` and ``code_what_to_do`` (null for unregistered codes).
-
-    Examples
-    --------
-    >>> codes = pl.DataFrame({"reason_code": ["run.failed.exception", "made.up"]})
-    >>> with_code_facts(codes).select("code_group", "is_code_valid").rows()
-    [('run.failed', True), ('made', False)]
-    """
-    adapter = adapt(frame, {column: TEXT}, "with_code_facts")
-    code = nw.col(column)
-    meanings = {known.code: known.meaning for known in REGISTRY.values()}
-    steps = {known.code: known.what_to_do for known in REGISTRY.values()}
-    is_formed = code.str.contains(FORM)
-    return adapter.give_back(
-        adapter.frame.with_columns(
-            code_domain=code.str.replace_all(r"\..*$", ""),
-            code_group=code.str.replace_all(r"\.[^.]*$", ""),
-            is_code_valid=is_formed | (code == LEGACY_IMPORTED),
-            is_code_registered=nw.when(~code.is_null()).then(code.is_in(sorted(REGISTRY))),
-            code_meaning=code.replace_strict(meanings, default=None, return_dtype=nw.String),
-            code_what_to_do=code.replace_strict(steps, default=None, return_dtype=nw.String),
-        )
+def with_meanings(rows: Rows) -> Rows:
+    """Rows with the ``meaning`` of their ``code`` and ``what_to_do``; null: not in the registry."""
+    texts = {
+        name: {known.code: getattr(known, name) for known in REGISTRY.values()}
+        for name in ("meaning", "what_to_do")
+    }
+    return rows.with_columns(
+        pl.col("code").replace_strict(known, default=None, return_dtype=pl.String).alias(name)
+        for name, known in texts.items()
     )
 
 
@@ -291,12 +248,11 @@ def reasons(facts: Any, *, policy: Policy | None = None, as_of: Moment | None = 
     >>> reasons(entities, as_of="2026-05-27").select("order", "code", "claim_status").rows()
     [(0, 'play.blocked.dep_failed', 'observed'), (1, 'play.health.blocked', 'inferred')]
     """
-    evaluation = evaluate(facts, "reasons", policy=policy, as_of=as_of, also=NEEDED_TOO)
-    return evaluation.adapter.give_back(reason_rows(evaluation))
+    return reasons_of(evaluate(facts, "reasons", policy=policy, as_of=as_of, also=NEEDED_TOO))
 
 
-def reason_rows(evaluation: Evaluation) -> Frame:
-    """The rows of `reasons`, from an evaluation that kept `NEEDED_TOO`."""
+def reasons_of(evaluation: Evaluation) -> Any:
+    """The result of `reasons`, from an evaluation that kept `NEEDED_TOO`."""
     parts = [
         _stored(evaluation),
         *_unexplained(evaluation),
@@ -305,7 +261,7 @@ def reason_rows(evaluation: Evaluation) -> Frame:
     ]
     if evaluation.table.has_recorded:
         parts += [_recorded(evaluation), *_of_open_work(evaluation)]
-    return nw.concat([_held(evaluation, part) for part in parts])
+    return evaluation.adapter.give_back(nw.concat([_held(evaluation, part) for part in parts]))
 
 
 def _held(evaluation: Evaluation, rows: Frame) -> Frame:

@@ -22,8 +22,8 @@ from stateanalytics.state.policy import Policy
 from stateanalytics.state.reasons import (
     NEEDED_TOO,
     add_unexplained,
-    reason_rows,
     reasons,
+    reasons_of,
     runaway_code,
 )
 
@@ -142,11 +142,6 @@ def states_of(evaluation: Evaluation) -> Any:
     return evaluation.adapter.give_back(_worded(evaluation))
 
 
-def reasons_of(evaluation: Evaluation) -> Any:
-    """The result of `reasons`, from an evaluation that kept the columns they need."""
-    return evaluation.adapter.give_back(reason_rows(evaluation))
-
-
 def _worded(evaluation: Evaluation) -> Frame:
     table, policy = evaluation.table, evaluation.policy
     spanned = add_span(evaluation.frame, "duration_s", "started_at", "ended_at")
@@ -157,7 +152,7 @@ def _worded(evaluation: Evaluation) -> Frame:
         policy_version=nw.lit(policy.version),
         origin=nw.lit(ORIGIN),
     )
-    if evaluation.contents.has_unnamed:
+    if evaluation.has_unnamed:
         unnamed = table.where(lambda cell: cell.word is None and not cell.is_known_text)
         own_word = nw.when(unnamed).then(nw.col("raw_status"))
         named = named.with_columns(effective_state=own_word.otherwise(nw.col("effective_state")))
@@ -260,7 +255,6 @@ def count_changes(changed: pl.DataFrame) -> pl.DataFrame:
     [('play', 'neutral', 'warning', 1)]
     """
     named = ("entity_type", "severity_a", "severity_b")
-    check_columns(changed, named, "count_changes")
     return (
         changed.group_by(named)
         .agg(n_entities=pl.len().cast(pl.Int64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from statistics import NormalDist
 
@@ -139,6 +140,13 @@ def student_quantile(level: float, df: float) -> float:
     return math.sqrt(df * (1 - ratio) / ratio) if ratio > 0 else math.inf
 
 
+def student_quantiles(level: float, degrees: pl.Expr) -> pl.Expr:
+    """The `student_quantile` of each row, with at least one degree of freedom."""
+    return degrees.clip(1).map_elements(
+        lambda df: student_quantile(level, df), return_dtype=pl.Float64
+    )
+
+
 def gamma_cdf(x: float, shape: float) -> float:
     """Probability that a gamma(shape, 1) variable is at most ``x``.
 
@@ -212,12 +220,12 @@ def binomial_p(k: int, n: int, share: float) -> float:
         return 1.0
     limit = _log_binomial(k, n, share) + 1e-7
     if k < n * share:
-        above = _first(lambda i: _log_binomial(i, n, share) <= limit, math.ceil(n * share), n + 1)
-        return min(1.0, _at_most(k, n, share) + _at_least(above, n, share))
-    below = _first(
-        lambda i: _log_binomial(n - i, n, share) <= limit, n - math.floor(n * share), n + 1
-    )
-    return min(1.0, _at_least(k, n, share) + _at_most(n - below, n, share))
+        above = range(math.ceil(n * share), n + 1)
+        place = bisect_left(above, -limit, key=lambda i: -_log_binomial(i, n, share))
+        return min(1.0, _at_most(k, n, share) + _at_least(above.start + place, n, share))
+    below = range(math.floor(n * share) + 1)
+    place = bisect_right(below, limit, key=lambda i: _log_binomial(i, n, share))
+    return min(1.0, _at_least(k, n, share) + _at_most(place - 1, n, share))
 
 
 def solve(function: Callable[[float], float], low: float, high: float) -> float:
@@ -263,14 +271,6 @@ def _at_most(k: int, n: int, share: float) -> float:
 def _at_least(k: int, n: int, share: float) -> float:
     """Binomial probability of a count of at least k; small tails keep their digits."""
     return 1.0 if k <= 0 else 0.0 if k > n else beta_cdf(share, k, n - k + 1)
-
-
-def _first(condition: Callable[[int], bool], low: int, high: int) -> int:
-    """First integer from ``low`` that meets a monotone condition, else ``high``: bisection."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if condition(middle) else (middle + 1, high)
-    return low
 
 
 def _not_zero(value: float) -> float:

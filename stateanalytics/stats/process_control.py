@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from types import MappingProxyType
 
 from stateanalytics.stats.distributions import gamma_cdf, solve
 
@@ -91,9 +90,9 @@ MOST_NEW = 8
 """Most newest weeks that are compared with all weeks before them: an older level is usual."""
 BEFORE_PER_WEEK = 1.5
 """Weeks that must come before a level, for each week in it."""
-SPREADS: Mapping[float, float] = MappingProxyType(
-    {0.0: 8.0} | {spread: 1 / (1 + spread) for spread in (2.0**power for power in range(-1, 12))}
-)
+SPREADS: Mapping[float, float] = {0.0: 8.0} | {
+    spread: 1 / (1 + spread) for spread in (2.0**power for power in range(-1, 12))
+}
 """How far weeks may vary beyond chance, in standard deviations of chance, and how likely that is
 before any is seen: in four of five stores not at all."""
 PERSISTENCE = 0.8

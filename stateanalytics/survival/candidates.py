@@ -16,7 +16,7 @@ from stateanalytics.survival.curves import kaplan_meier
 from stateanalytics.survival.frames import SlowThresholds, TimeoutCandidates, fixed_columns
 from stateanalytics.survival.incidence import GOOD_END, completion_times, cumulative_incidence
 from stateanalytics.survival.jackknife import UNIT, with_units
-from stateanalytics.survival.risk_sets import MIN_AT_RISK, STRATUM, number, strata_of
+from stateanalytics.survival.risk_sets import MIN_AT_RISK, number, strata_of
 from stateanalytics.survival.time_limits import N_NEWEST, implicit_timeouts
 
 SHORTEST_S, LONGEST_S = 300.0, 86_400.0
@@ -95,10 +95,10 @@ def timeout_candidates(
     kept = spells.filter(pl.col("left_out").is_null()).with_columns(
         ended=pl.col("ended") & (pl.col("ending") != "timed_out")
     )
-    runs, names = (rows.lazy().rename({STRATUM: _WORK}).collect() for rows in number(kept, strata))
+    runs, names = number(kept, strata, _WORK)
     runs = runs.with_columns(cause=pl.when("ended").then("ending"))
     today = _todays_limits(runs)
-    grid = _grid(names, today, candidates)
+    grid = _grid(names.collect(), today, candidates)
     curve = kaplan_meier(runs, by=_WORK, conf_level=conf_level)
     estimated = (
         grid.pipe(_at_candidate, _with_area(curve))
@@ -135,7 +135,7 @@ def timeout_candidates(
     return (
         results.with_columns(gained_per_hour=pl.when(spent > 0).then(gained / spent))
         .with_columns(in_words=each_in_words(_candidate_in_words))
-        .join(names, on=_WORK, how="left", maintain_order="left")
+        .join(names.collect(), on=_WORK, how="left", maintain_order="left")
         .select(*strata, *fixed_columns(TimeoutCandidates))
     )
 
@@ -357,21 +357,18 @@ def slow_thresholds(
     counted = with_units(spells.filter(pl.col("left_out").is_null())).with_columns(
         pl.col("started_at").cast(MOMENT).dt.strftime("%G-W%V").alias(WEEK)
     )
-    runs, names = (
-        rows.lazy().rename({STRATUM: _WORK}).collect() for rows in number(counted, strata)
-    )
+    runs, names = number(counted, strata, _WORK)
     thresholds = sorted({*map(float, ages), *KNOWN_AS})
     flagged = pl.concat([_count_flagged(runs, threshold, conf_level) for threshold in thresholds])
     shares = completion_times(runs, by=_WORK, conf_level=conf_level)
     horizons = shares.select(_WORK, "horizon_s").unique()
-    known = pl.DataFrame({"threshold_s": list(KNOWN_AS), "known_as": list(KNOWN_AS.values())})
+    known_as = pl.col("threshold_s").replace_strict(KNOWN_AS, default=None, return_dtype=pl.String)
     is_known = pl.col("threshold_s") <= pl.col("horizon_s")
     return (
         flagged.sort("threshold_s")
         .pipe(_at_candidate, shares.drop("horizon_s"), "threshold_s")
         .join(horizons, on=_WORK, how="left")
-        .join(known, on="threshold_s", how="left")
-        .with_columns(is_identified=is_known.fill_null(value=False))
+        .with_columns(known_as=known_as, is_identified=is_known.fill_null(value=False))
         .with_columns(
             pl.when("is_identified").then(1 - pl.col(share).fill_null(missing)).alias(name)
             for name, share, missing in (
@@ -380,7 +377,7 @@ def slow_thresholds(
                 ("healthy_flagged_high", "share_low", pl.lit(None, pl.Float64)),
             )
         )
-        .join(names, on=_WORK, how="left")
+        .join(names.collect(), on=_WORK, how="left")
         .sort(_WORK, "threshold_s")
         .select(*strata, *fixed_columns(SlowThresholds))
     )

@@ -41,13 +41,8 @@ from stateanalytics.survival.risk_sets import (
 )
 from stateanalytics.survival.run_spells import spells
 
-MEASURES = {
-    "duration": "difference of mean seconds within the horizon, however the run ended",
-    "completed": "difference of the shares that completed within the horizon",
-    "hazard_ratio": "ratio of the rates at which runs end, by Cox's regression; 1: equal",
-}
+MEASURES = ("duration", "completed", "hazard_ratio")
 METHODS = ("raw", "adjusted")
-VERDICTS = ("higher", "lower", "no_difference", "not_enough_data")
 _COLUMNS = frame(Compare).dtypes
 _JUDGED = ("q_value", "verdict", "is_reversed")
 _MEASURED = {name: dtype for name, dtype in _COLUMNS.items() if name not in _JUDGED}
@@ -108,15 +103,18 @@ def compare(
     Returns
     -------
     polars.DataFrame, shape (n_values * n_measures * 2, 21)
-        ``dimension``, ``value``, ``against``; ``measure``, a key of `MEASURES`;
-        ``method``: raw, adjusted; ``until_s``; ``n_runs`` and ``n_units`` compared, of the
-        value and of the one it is compared with; ``estimate`` (value minus against, or the
-        ratio) with its interval and ``p_value``; ``log_rank_p``, for a duration the p-value of
-        the log-rank test, stratified where adjusted; ``compared``, the share of runs in strata
-        that both have, and ``not_compared``, the largest other strata; ``q_value``;
-        ``verdict``, one of `VERDICTS`; ``is_reversed``: raw and adjusted have opposite signs,
-        both significant (Simpson's paradox); ``in_words``, which also says where a difference
-        vanishes: significant, and of the opposite sign but no longer significant where adjusted.
+        ``dimension``, ``value``, ``against``; ``measure``: duration (difference of mean
+        seconds within the horizon, however the run ended), completed (difference of the
+        shares that completed within it), hazard_ratio (ratio of the rates at which runs end,
+        by Cox's regression; 1: equal); ``method``: raw, adjusted; ``until_s``; ``n_runs`` and
+        ``n_units`` compared, of the value and of the one it is compared with; ``estimate`` (value
+        minus against, or the ratio) with its interval and ``p_value``; ``log_rank_p``, for a
+        duration the p-value of the log-rank test, stratified where adjusted; ``compared``, the
+        share of runs in strata that both have, and ``not_compared``, the largest other strata;
+        ``q_value``; ``verdict``: higher, lower, no_difference, not_enough_data; ``is_reversed``:
+        raw and adjusted have opposite signs, both significant (Simpson's paradox); ``in_words``,
+        which also says where a difference vanishes: significant, and of the opposite sign but no
+        longer significant where adjusted.
         Reversed rows first.
 
     Raises

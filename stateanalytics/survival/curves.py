@@ -11,8 +11,14 @@ import polars as pl
 
 from stateanalytics.core.joins import collected
 from stateanalytics.core.words import each_in_words, say
-from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
-from stateanalytics.stats.distributions import student_quantile
+from stateanalytics.errors import (
+    ArgumentError,
+    check_columns,
+    check_number,
+    check_one_of,
+    check_share,
+)
+from stateanalytics.stats.distributions import student_quantiles
 from stateanalytics.survival import jackknife
 from stateanalytics.survival.frames import KaplanMeier, RestrictedMean, fixed_columns
 from stateanalytics.survival.risk_sets import (
@@ -29,7 +35,6 @@ from stateanalytics.survival.risk_sets import (
 )
 
 ConfType: TypeAlias = Literal["log-log", "log", "plain"]
-CONF_TYPES: tuple[ConfType, ...] = ("log-log", "log", "plain")
 
 
 def interval(
@@ -61,11 +66,7 @@ def interval(
         If the level or the type is not valid.
     """
     check_share("conf_level", conf_level, 0.95)
-    if conf_type not in CONF_TYPES:
-        raise ArgumentError(
-            f"conf_type must be one of {', '.join(CONF_TYPES)}; found {conf_type!r}.",
-            'conf_type="log-log"',
-        )
+    check_one_of(conf_type, ("log-log", "log", "plain"), "conf_type")
     z = NormalDist().inv_cdf(0.5 + conf_level / 2)
     value, se = pl.col(name), pl.col(f"{name}_se") if width is None else width
     if conf_type == "log-log":
@@ -186,7 +187,8 @@ def kaplan_meier(
         .with_columns(survival_se=pl.col("variance").sqrt())
         .with_columns(ends)
     )
-    return sets.named(curve, CURVE).pipe(collected)
+    named = curve.join(sets.strata, STRATUM, "left", maintain_order="left") if strata else curve
+    return named.select(*strata, *CURVE).pipe(collected)
 
 
 def bare_curve(spells: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
@@ -283,8 +285,7 @@ def quantiles(
             "probs=[0.5]",
             shell="a share such as --prob 0.5",
         )
-    if flat not in ("left", "middle"):
-        raise ArgumentError(f"flat is 'left' or 'middle'; found {flat!r}.", "flat='left'")
+    check_one_of(flat, ("left", "middle"), "flat")
 
     def inverted(column: str, prob: float) -> pl.Expr:
         at, level = pl.col("duration_s"), 1 - prob
@@ -406,9 +407,7 @@ def restricted_mean(
     if not isinstance(until_s, str):
         means = means.with_columns(_until_s=pl.lit(float(until_s)))
     known = pl.col("is_identified")
-    half_s = pl.col("mean_se") * pl.col("_degrees").map_elements(
-        lambda degrees: student_quantile(conf_level, max(degrees, 1)), return_dtype=pl.Float64
-    )
+    half_s = pl.col("mean_se") * student_quantiles(conf_level, pl.col("_degrees"))
     mean_s = pl.col("mean_s")
     ends = {"mean_s": mean_s, "mean_low_s": mean_s - half_s, "mean_high_s": mean_s + half_s}
     return means.with_columns(

@@ -12,7 +12,7 @@ import polars as pl
 from stateanalytics.core.joins import collected
 from stateanalytics.core.words import each_in_words, say
 from stateanalytics.errors import ArgumentError, check_columns, check_number, check_share
-from stateanalytics.stats.distributions import student_quantile
+from stateanalytics.stats.distributions import student_quantiles
 from stateanalytics.survival import frames, jackknife
 from stateanalytics.survival.curves import ConfType, interval
 from stateanalytics.survival.risk_sets import (
@@ -393,18 +393,13 @@ def never_ending(
     strata = strata_of(by)
     checked = checked_spells(jackknife.with_units(spells), strata, "never_ending", also=["unit"])
     # Not STRATUM, which the risk sets of `_plateau` use for their own strata.
-    rows, names = number(checked, strata)
-    kept = rows.rename({STRATUM: _GROUP})
+    kept, names = number(checked, strata, _GROUP)
     follow_up = _follow_up(kept).pipe(collected).lazy()
-    facts = (
-        names.rename({STRATUM: _GROUP})
-        .join(follow_up, on=_GROUP, how="left")
-        .join(_plateau(kept.lazy().join(follow_up, on=_GROUP)), on=_GROUP, how="left")
+    facts = names.join(follow_up, on=_GROUP, how="left").join(
+        _plateau(kept.lazy().join(follow_up, on=_GROUP)), on=_GROUP, how="left"
     )
     n, plateau = pl.col("n_units"), pl.col("plateau")
-    quantile = n.map_elements(
-        lambda n_units: student_quantile(conf_level, max(1, n_units - 1)), return_dtype=pl.Float64
-    )
+    quantile = student_quantiles(conf_level, n - 1)
     # On the scale of log(-log), as the curve itself.
     spread = (quantile * pl.col("error") / (plateau * plateau.log()).abs()).exp()
     tail = (1 - conf_level) / 2

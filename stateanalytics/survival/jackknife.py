@@ -18,11 +18,10 @@ from statistics import NormalDist
 import polars as pl
 
 from stateanalytics.core.joins import collected, collected_all
-from stateanalytics.stats.distributions import student_quantile
+from stateanalytics.stats.distributions import student_quantiles
 from stateanalytics.survival.risk_sets import (
     STRATUM,
     TOLERANCE,
-    RiskSets,
     checked_spells,
     risk_sets,
     survival,
@@ -150,9 +149,7 @@ def with_unit_variance(
 
 def unit_summary(units: pl.LazyFrame, conf_level: float) -> pl.LazyFrame:
     """Per stratum, what `corrected_variance` needs of its units, from their sizes ``m``."""
-    quantile = pl.col("degrees").map_elements(
-        lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
-    )
+    quantile = student_quantiles(conf_level, pl.col("degrees"))
     z = NormalDist().inv_cdf((1 + conf_level) / 2)
     m = pl.col("m")
     return (
@@ -433,7 +430,7 @@ def mean_and_influence(
         .with_columns(expected=pl.col("per_end") * pl.col("n_events") / pl.col("n_at_risk"))
     )
     numbered = sets.rows.with_columns(is_good=False)
-    return _estimated(estimates, sets, numbered, table)
+    return estimates.join(sets.strata, on=STRATUM), collected(_influences(numbered, table))
 
 
 def incidence_and_influence(
@@ -468,13 +465,7 @@ def incidence_and_influence(
         .with_columns(per_end=_loss_per_survivor(until_s))
         .with_columns(expected=(pl.col("step") + pl.col("per_end") * d) / n)
     )
-    return _estimated(estimates, sets, sets.rows, table)
-
-
-def _estimated(
-    estimates: pl.LazyFrame, sets: RiskSets, spells: pl.LazyFrame, table: pl.LazyFrame
-) -> tuple[pl.LazyFrame, pl.DataFrame]:
-    return estimates.join(sets.strata, on=STRATUM), collected(_influences(spells, table))
+    return estimates.join(sets.strata, on=STRATUM), collected(_influences(sets.rows, table))
 
 
 def restricted_means(table: pl.LazyFrame, until_s: float) -> tuple[pl.LazyFrame, pl.LazyFrame]:

@@ -129,9 +129,7 @@ def logrank_by_unit(
             f"logrank compares at most {MOST_GROUPS} groups; found {names.height}.",
             "compare fewer, or one test each: logrank(spells, by='week', within='agent')",
         )
-    numbered, tests = (
-        rows.lazy().rename({STRATUM: _TEST}).collect() for rows in number(spells, test_columns)
-    )
+    numbered, tests = number(spells, test_columns, _TEST)
     numbered = _with_unit_numbers(numbered.join(names, on=groups, how="left", nulls_equal=True))
     totals = numbered.group_by(_TEST).agg(
         n_groups=pl.col("group").n_unique().cast(pl.Int64),
@@ -141,7 +139,9 @@ def logrank_by_unit(
     numbered = number(numbered, [_TEST, *stratum_columns])[0]
     table = _counts_at_ends(numbered, rho)
     statistics = _statistics(table, *_covariance_by_unit(numbered, table))
-    results = tests.join(totals, on=_TEST, how="left").join(statistics, on=_TEST, how="left")
+    results = (
+        tests.collect().join(totals, on=_TEST, how="left").join(statistics, on=_TEST, how="left")
+    )
     counts = pl.col("n_groups", "n_events", "n_units", "df").fill_null(0)
     return results.sort(_TEST).with_columns(counts).drop(_TEST)
 

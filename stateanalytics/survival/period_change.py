@@ -12,11 +12,11 @@ from stateanalytics.core.joins import left_joined, with_own_column
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Window, read_window
 from stateanalytics.core.words import each_in_words, first_word, say
-from stateanalytics.errors import ArgumentError, check_number, check_share
+from stateanalytics.errors import check_number, check_one_of, check_share
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.states import states_at_hand
 from stateanalytics.stats.bursts import burst_number
-from stateanalytics.stats.distributions import benjamini_hochberg, student_quantile
+from stateanalytics.stats.distributions import benjamini_hochberg, student_quantiles
 from stateanalytics.stats.intervals import RateRatio, rate_ratio
 from stateanalytics.survival.curves import kaplan_meier, quantiles, restricted_mean
 from stateanalytics.survival.frames import DurationChange, fixed_columns
@@ -151,11 +151,7 @@ def duration_change(
     runs = two_windows(snap, window, states=states, policy=policy)
     for name in dimensions:
         runs = with_own_column(runs, name, getattr(snap, "own_tables", {}))
-    if missing := [name for name in dimensions if name not in runs.columns]:
-        raise ArgumentError(
-            f"duration_change compares values of columns of spells; unknown are {missing}.",
-            f"by={list(DIMENSIONS)}",
-        )
+        check_one_of(name, runs.columns, "column of spells")
     check_share("fdr", fdr, 0.1)
     check_share("conf_level", conf_level, 0.95)
     check_number("least", least, 5)
@@ -259,15 +255,8 @@ def _durations(groups: pl.DataFrame, conf_level: float) -> pl.DataFrame:
         *_GROUP, "p_value", "effect", "degrees"
     )
     ratio = pl.col("mean_s_now") / pl.col("mean_s_before")
-    spread = (
-        pl.col("degrees").map_elements(
-            lambda degrees: student_quantile(conf_level, degrees), return_dtype=pl.Float64
-        )
-        * (
-            (pl.col("mean_se_now") / pl.col("mean_s_now")).pow(2)
-            + (pl.col("mean_se_before") / pl.col("mean_s_before")).pow(2)
-        ).sqrt()
-    )
+    squares = [(pl.col(f"mean_se_{part}") / pl.col(f"mean_s_{part}")).pow(2) for part in PERIODS]
+    spread = student_quantiles(conf_level, pl.col("degrees")) * (squares[0] + squares[1]).sqrt()
     is_known = ratio.is_finite() & (ratio > 0)
     return (
         groups.join(tests, on=_GROUP, how="left", nulls_equal=True)

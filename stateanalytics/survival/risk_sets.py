@@ -43,14 +43,6 @@ class RiskSets:
     strata: pl.LazyFrame
     rows: pl.LazyFrame
 
-    def named(self, frame: pl.LazyFrame, columns: Sequence[str]) -> pl.LazyFrame:
-        """``columns`` of a frame by stratum number, with the names of the strata first."""
-        names = [name for name in self.strata.collect_schema() if name != STRATUM]
-        if not names:
-            return frame.select(columns)
-        whole = frame.join(self.strata, on=STRATUM, how="left", maintain_order="left")
-        return whole.select(*names, *columns)
-
 
 def risk_sets(
     spells: pl.DataFrame,
@@ -141,18 +133,22 @@ def _with_begin(table: pl.LazyFrame, least_at_risk: int, sums: Sequence[str]) ->
     )
 
 
-def number(spells: pl.DataFrame, strata: Sequence[str]) -> tuple[pl.DataFrame, pl.LazyFrame]:
+def number(
+    spells: pl.DataFrame, strata: Sequence[str], into: str = STRATUM
+) -> tuple[pl.DataFrame, pl.LazyFrame]:
     """Spells with the number of their stratum, and the table of strata by number."""
-    rows, names = numbered(spells.lazy(), strata)
+    rows, names = numbered(spells.lazy(), strata, into)
     return collected(rows), names
 
 
-def numbered(spells: pl.LazyFrame, strata: Sequence[str]) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+def numbered(
+    spells: pl.LazyFrame, strata: Sequence[str], into: str = STRATUM
+) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """The same as a plan: see `number`."""
     if not strata:
-        names = pl.LazyFrame({STRATUM: [0]}, schema={STRATUM: pl.UInt32})
-        return spells.with_columns(pl.lit(0, pl.UInt32).alias(STRATUM)), names
-    names = spells.select(strata).unique().sort(strata).with_row_index(STRATUM)
+        names = pl.LazyFrame({into: [0]}, schema={into: pl.UInt32})
+        return spells.with_columns(pl.lit(0, pl.UInt32).alias(into)), names
+    names = spells.select(strata).unique().sort(strata).with_row_index(into)
     return spells.join(names, on=strata, how="left", nulls_equal=True), names
 
 

@@ -20,14 +20,18 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT, SPELLS
 from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.core.words import first_word
-from stateanalytics.errors import ArgumentError, check_columns
-from stateanalytics.state.definitions import LEFT_OUT_OF_DURATIONS, ended_well, is_found_dead
+from stateanalytics.errors import check_columns, check_one_of
+from stateanalytics.state.definitions import (
+    LEFT_OUT_OF_DURATIONS,
+    SILENT_HEALTHS,
+    ended_well,
+    is_found_dead,
+)
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
 
-SILENT = ("stalled", "process_dead", "orphaned")
 # A century: more would leave the calendar.
 _LONGEST_S = 3.2e9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -114,11 +118,11 @@ def spells(
     ['as_of', 'last_activity', 'time_limit']
     """
     checked_snapshot(snap, "survival.spells")
-    _check_option("per", per, ("attempt", "work"))
-    _check_option("cohort", cohort, ("started", "active"))
-    _check_option("timeouts", timeouts, ("cut_off", "event"))
-    _check_option("silent_runs", silent_runs, ("last_activity", "as_of"))
-    _check_option("observed_ends", observed_ends, ("last_activity", "left_out"))
+    check_one_of(per, ("attempt", "work"), "per")
+    check_one_of(cohort, ("started", "active"), "cohort")
+    check_one_of(timeouts, ("cut_off", "event"), "timeouts")
+    check_one_of(silent_runs, ("last_activity", "as_of"), "silent_runs")
+    check_one_of(observed_ends, ("last_activity", "left_out"), "observed_ends")
     as_of = snap.as_of
     within = None if window is None else read_window(window, as_of=as_of)
     runs = runs_of(rows_of(snap, policy=policy, states=states, rows=rows))
@@ -222,7 +226,9 @@ def ending() -> pl.Expr:
 
 
 def _cut_off_by(silent_runs: str, *, is_limit_an_end: bool) -> pl.Expr:
-    is_silent = pl.col("health").is_in(list(SILENT)) & pl.col("last_activity_at").is_not_null()
+    is_silent = (
+        pl.col("health").is_in(list(SILENT_HEALTHS)) & pl.col("last_activity_at").is_not_null()
+    )
     return first_word(
         last_activity=pl.col("is_open") & is_silent & (silent_runs == "last_activity"),
         as_of="is_open",
@@ -287,13 +293,6 @@ def _within_window(rows: pl.LazyFrame, window: Window, cohort: str) -> pl.LazyFr
     )
 
 
-def _check_option(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ArgumentError(
-            f"{name} is {' or '.join(known)}; found {value!r}.", f"{name}={known[0]!r}"
-        )
-
-
 def _seconds(duration: pl.Expr) -> pl.Expr:
     return duration.dt.total_microseconds() / 1e6
 
@@ -325,7 +324,6 @@ def count_left_out(spells: pl.DataFrame) -> pl.DataFrame:
     >>> count_left_out(runs).select("left_out", "n").rows()
     [('legacy', 1), ('no_end', 2)]
     """
-    check_columns(spells, ["left_out"], "count_left_out")
     counts = spells.group_by("left_out").agg(n=pl.len().cast(pl.Int64))
     words = LEFT_OUT_OF_DURATIONS
     reasons = pl.DataFrame({"left_out": list(words), "meaning": list(words.values())})

@@ -133,8 +133,6 @@ def count_timeouts(timeouts: pl.DataFrame, by: str | Sequence[str] = ("kind",)) 
     True
     """
     strata = strata_of(by)
-    needed = [*strata, "limit_s", "limit_from", "ending", "fits", "has_no_turns"]
-    check_columns(timeouts, needed, "count_timeouts")
     stopped = pl.col("ending") == "timed_out"
     counts = {
         "n_runs": pl.len(),

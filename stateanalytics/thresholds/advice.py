@@ -82,13 +82,16 @@ class Advice:
         return to_python(self._judged)
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [
-                f"Advice on {self.frame.height} thresholds: {self.counts}",
-                *(f"  {line}" for line in self._lines()),
-                "Next: .frame, .curves, .to_toml(), .to_json(), .to_python()",
-            ]
-        )
+        known = self.frame.filter(pl.col("verdict") != "not_enough_data")
+        lines = [
+            f"Advice on {self.frame.height} thresholds: {self.counts}",
+            *(
+                f"  {visible(name)}: {words}"
+                for name, words in known.select("name", "in_words").rows()
+            ),
+            "Next: .frame, .curves, .to_toml(), .to_json(), .to_python()",
+        ]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -116,10 +119,6 @@ class Advice:
         if self.n_sessions_drawn < self.n_sessions:
             drawn = f"; {self.n_sessions_drawn:,} of {self.n_sessions:,} sessions, drawn at random"
         return (", ".join(verdicts) or "none") + drawn
-
-    def _lines(self) -> Iterator[str]:
-        for row in self.frame.filter(pl.col("verdict") != "not_enough_data").iter_rows(named=True):
-            yield f"{visible(row['name'])}: {row['in_words']}"
 
 
 def recommend(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from stateanalytics.errors import check_number, check_share
+from stateanalytics.errors import check_number
 from stateanalytics.state.population import FEWEST_PROJECTS
 from stateanalytics.stats.distributions import beta_cdf
 from stateanalytics.stats.intervals import weighted_count
@@ -77,15 +78,17 @@ class Costs:
         return self.lost_run if mistake == "lost_run" else self.false_alarm
 
 
-def n_needed(prob: float, *, confidence: float = 0.95) -> int:
+CONFIDENCE = 0.95
+"""Level of the upper bounds of quantiles."""
+
+
+def n_needed(prob: float) -> int:
     """Sample size from which the largest value is an upper confidence bound of a quantile.
 
     Parameters
     ----------
     prob : float
         The quantile, in (0, 1).
-    confidence : float
-        Confidence level, in (0, 1).
 
     Notes
     -----
@@ -96,19 +99,18 @@ def n_needed(prob: float, *, confidence: float = 0.95) -> int:
     >>> [n_needed(prob) for prob in (0.9, 0.95, 0.99)]
     [29, 59, 299]
     """
-    _check(prob, confidence)
-    return math.ceil(math.log(1 - confidence) / math.log(prob))
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(prob))
 
 
-def upper_bound(values: pl.Series, prob: float, *, confidence: float = 0.95) -> float | None:
+def upper_bound(values: pl.Series, prob: float) -> float | None:
     """Upper confidence bound of a quantile; None where no value is one.
 
     Parameters
     ----------
     values : polars.Series of float
         Independent values; infinite where a value is only known to be large (censored).
-    prob, confidence : float
-        The quantile and the confidence level, in (0, 1).
+    prob : float
+        The quantile, in (0, 1).
 
     Returns
     -------
@@ -118,7 +120,7 @@ def upper_bound(values: pl.Series, prob: float, *, confidence: float = 0.95) -> 
 
     Notes
     -----
-    The smallest order statistic k with P(Binomial(n, prob) < k) >= confidence [1]_.
+    The smallest order statistic k with P(Binomial(n, prob) < k) >= `CONFIDENCE` [1]_.
 
     References
     ----------
@@ -131,20 +133,13 @@ def upper_bound(values: pl.Series, prob: float, *, confidence: float = 0.95) -> 
     >>> upper_bound(pl.Series(range(100)), 0.95)
     98.0
     """
-    _check(prob, confidence)
     kept = values.cast(pl.Float64).sort(nulls_last=True)
     n = kept.len() - kept.null_count()
-    if n < n_needed(prob, confidence=confidence):
+    if n < n_needed(prob):
         return None
-    low, high = 1, n
-    while low < high:
-        middle = (low + high) // 2
-        # P(Binomial(n, p) < k) = P(Beta(k, n - k + 1) > p).
-        if 1 - beta_cdf(prob, middle, n - middle + 1) >= confidence:
-            high = middle
-        else:
-            low = middle + 1
-    bound = float(kept[low - 1])
+    # P(Binomial(n, p) < k) = P(Beta(k, n - k + 1) > p).
+    place = bisect_left(range(1, n), CONFIDENCE, key=lambda k: 1 - beta_cdf(prob, k, n - k + 1))
+    bound = float(kept[place])
     return bound if math.isfinite(bound) else None
 
 
@@ -180,13 +175,7 @@ def covering_limit(values: pl.Series, loses: float = 0.05) -> float | None:
     return limit if math.isfinite(limit) else None
 
 
-def _check(prob: float, confidence: float) -> None:
-    check_share("prob", prob, 0.95)
-    check_share("confidence", confidence, 0.95)
-
-
 CURVE = ("threshold_s", "mistakes", "waiting_h", "loss", "loss_low", "loss_high")
-_CURVE_SCHEMA = dict.fromkeys(CURVE, pl.Float64)
 
 
 MOST_TIMES = 10.0
@@ -653,7 +642,7 @@ def decided(losses: Losses, today_s: float | None, toward: Toward | None = None)
         gains = from_today[best if chosen in (None, today) else chosen]
     is_decided = verdict in ("keep", "change", "choose")
     return Choice(
-        pl.DataFrame(schema=_CURVE_SCHEMA),
+        pl.DataFrame(schema=dict.fromkeys(CURVE, pl.Float64)),
         verdict,
         candidates_s[chosen] if chosen is not None and is_decided else None,
         candidates_s[best],

@@ -14,8 +14,7 @@ from typing import Literal
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
-from stateanalytics.state.population import Rows
+from stateanalytics.core.joins import Rows, collected
 from stateanalytics.survival.curves import bare_curve
 
 FEWEST_AT_RISK = 10
@@ -302,8 +301,8 @@ def elapsed_counts(
 
     Returns
     -------
-    polars.DataFrame, shape (n_units, 3 + 2 * n_candidates)
-        ``unit``, `EXPOSURE` (its spells), ``n_good``, then mistakes (runs that go on to
+    polars.DataFrame, shape (n_units, 2 + 2 * n_candidates)
+        ``unit``, `EXPOSURE` (its spells), then mistakes (runs that go on to
         end well, later than the limit) and hours of waiting per candidate; sorted by
         ``unit``.
 
@@ -355,7 +354,6 @@ def elapsed_counts(
         mistakes | waiting,
         *_projects(spells),
         pl.len().cast(pl.Float64).alias(EXPOSURE),
-        is_good.sum().cast(pl.Int64).alias("n_good"),
     )
     return by_unit.with_columns(pl.col(list(waiting)) / 3600).pipe(collected)
 

@@ -25,7 +25,6 @@ from stateanalytics.systems import all_systems
 SILENCES = ("unit", "project", "system", "kind", "gap_s", "closed_by", "is_dead")
 MOST_SESSIONS = 10_000
 """Sessions that advice rests on by default: of more, so many are drawn at random."""
-RUNS = ("unit", "project", "system", "kind", "duration_s", "ended", "is_good", "timeout_s")
 
 
 def evidence(
@@ -45,7 +44,7 @@ def evidence(
     Returns
     -------
     mapping of str to polars.DataFrame
-        ``silences`` has the columns `SILENCES`, ``runs`` has `RUNS`, ``limits`` those of
+        ``silences`` has the columns `SILENCES`, ``runs`` those of `runs`, ``limits`` those of
         `time_limits`; evidence of single systems has the first or the second. Only counted
         rows; a null ``kind`` is not known.
     """
@@ -112,7 +111,7 @@ def silences(gaps: pl.DataFrame) -> pl.DataFrame:
 
 
 def runs(spells: pl.DataFrame) -> pl.DataFrame:
-    """Elapsed times of counted runs with their unit, in the columns `RUNS`."""
+    """Elapsed times of counted runs with their unit."""
     is_timed = pl.col("left_out").is_null() & pl.col("duration_s").is_not_null()
     timed = (
         spells.lazy()

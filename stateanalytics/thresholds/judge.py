@@ -524,17 +524,23 @@ def borrow(
 
 # --- sentences ---------------------------------------------------------------------------
 
-VERDICTS = {
-    "change": "another value costs significantly less, also without any single unit",
-    "choose": "no value is set; this one is the cheapest",
-    "raise": "values above today's cost significantly less; which of them is best is not known",
-    "lower": "values below today's cost significantly less; which of them is best is not known",
-    "keep": "the data show that no other value can save much",
-    "cannot_tell": "other values may cost as much or less; there are too few units to decide",
-    "not_identified": "a limit or an observer closed runs before their outcome was seen",
-    "not_enough_data": "too few sessions, or too few deaths to weigh the delay",
-}
-"""What each verdict means, in order of display."""
+VERDICTS = (
+    # Another value costs significantly less, also without any single unit.
+    "change",
+    # No value is set; this one is the cheapest.
+    "choose",
+    # Values above, or below, today's cost significantly less; which is best is not known.
+    *("raise", "lower"),
+    # The data show that no other value can save much.
+    "keep",
+    # Other values may cost as much or less; there are too few units to decide.
+    "cannot_tell",
+    # A limit or an observer closed runs before their outcome was seen.
+    "not_identified",
+    # Too few sessions, or too few deaths to weigh the delay.
+    "not_enough_data",
+)
+"""In order of display."""
 _DECIDED = ("change", "choose", "keep")
 _MISTAKES = {"false_alarm": "a false alarm", "lost_run": "a run ended by mistake"}
 SAID = {verdict: verdict.replace("_", " ") for verdict in VERDICTS}

@@ -16,7 +16,7 @@ from stateanalytics.core.text import visible
 from stateanalytics.core.windows import WEEK, Window, read_moment
 from stateanalytics.core.words import count, how_long, per_hundred
 from stateanalytics.detectors.gaps import silence_gaps
-from stateanalytics.errors import ArgumentError, check_number, did_you_mean, in_short
+from stateanalytics.errors import ArgumentError, check_number, check_one_of, in_short
 from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import rows_of
 from stateanalytics.stats.intervals import weighted_count
@@ -335,11 +335,7 @@ def _reported_changes(
     }
     reported = []
     for name, change in changes.items():
-        if name not in known:
-            raise ArgumentError(
-                f"There is no threshold {in_short(name)} that flags work by its silence or length.",
-                f"one of {', '.join(known)}{did_you_mean(str(name), known)}",
-            )
+        check_one_of(name, known, "threshold")
         if not isinstance(change, tuple) or len(change) != 3:
             raise ArgumentError(
                 "A change needs a moment, the value before and that since; "

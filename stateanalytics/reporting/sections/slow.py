@@ -6,12 +6,12 @@ from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.joins import Rows
 from stateanalytics.core.words import how_long, say
 from stateanalytics.failures.counting import SESSION_KEY
 from stateanalytics.reporting.entities import pill_of
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ended_well
-from stateanalytics.state.population import Rows
 
 N_SHOWN = 8
 SHOWN = ("entity_id", "name", "kind", "agent", "model", "project", "timeout_s")
