@@ -316,60 +316,56 @@ def chart_limits(
     import altair as alt
 
     check_columns(runs, ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns"), "chart_limits")
-    drawn, tips = interactive.with_tooltips(
-        _binned(runs), ended="how", runs="n", limit="limit_s", took="elapsed_s", run="run"
-    )
-    kept, chosen = (
-        interactive.click_selection("chosen_endings", "how", in_legend=True),
-        interactive.drag_selection("chosen_runs", "x", "y"),
-    )
+    drawn = _binned(runs)
     high = 2 * max(style.largest(drawn, "limit_s"), style.largest(drawn, "elapsed_s"), 60.0)
     low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2
     ends: dict[str, Any] = {"low_s": low, "high_s": high}
-    limit = alt.X(**style.log_time("drawn_limit_s", title="configured limit", width=width, **ends))
-    took = alt.Y(
-        **style.log_time("elapsed_s", title="how long it took", width=height, vertical=True, **ends)
+    limit = style.log_time("drawn_limit_s", title="configured limit", width=width, **ends)
+    took = style.log_time(
+        "elapsed_s", title="how long it took", width=height, vertical=True, **ends
     )
     occurring = [name for name in ENDINGS if name in drawn["ending"].to_list()]
     names = [ENDINGS[name].words for name in occurring]
-    line = (
-        alt.Chart(pl.DataFrame({"drawn_limit_s": [low, high], "elapsed_s": [low, high]}))
-        .mark_line(strokeDash=[4, 3], strokeWidth=1)
-        .encode(x=limit, y=took, color=alt.ColorValue(palette["muted"]))
-    )
-    word = (
-        alt.Chart(pl.DataFrame({"drawn_limit_s": [high], "elapsed_s": [high]}))
-        .mark_text(align="right", baseline="top", dx=-64, dy=6, fontSize=style.FONT_SIZE - 1)
-        .encode(
-            x=limit,
-            y=took,
-            text=alt.TextValue("at its limit"),
-            color=alt.ColorValue(palette["muted"]),
-        )
-    )
-    colours = alt.Scale(domain=names, range=[palette[ENDINGS[name].colour] for name in occurring])
-    points = (
-        alt.Chart(drawn)
-        .mark_point(strokeWidth=1.5, clip=True)
-        .encode(
-            x=limit,
-            y=took,
-            shape=alt.Shape("how:N", title=None)
-            .scale(domain=names, range=[ENDINGS[name].shape for name in occurring])
-            .legend(orient="top", symbolSize=70, labelColor=palette["text"]),
-            stroke=alt.Stroke("how:N", scale=colours, title=None),
-            fill=alt.Fill("how:N", scale=colours, title=None),
-            fillOpacity=alt.condition("datum.is_hollow", alt.value(0), alt.value(0.5)),
-            size=alt.Size("n:Q", scale=alt.Scale(type="sqrt", range=[30, 320]), legend=None),
-            tooltip=tips,
-            opacity=interactive.fading(kept),
-        )
-        .add_params(kept, chosen, interactive.movable_axes("limits_axes", "x", "y"))
-    )
-    chart = alt.layer(line, word, points).properties(width=width, height=height)
+    place = {"x": limit, "y": took}
+    grey = {**place, "color": {"value": palette["muted"]}}
+    corner = {"align": "right", "dx": -64, "dy": 6, **NOTE, "baseline": "top"}
+    word = style.mark("text", {**grey, "text": {"value": "at its limit"}}, **corner)
+    colours = {"domain": names, "range": [palette[ENDINGS[name].colour] for name in occurring]}
+    shapes = {"domain": names, "range": [ENDINGS[name].shape for name in occurring]}
+    legend = {"orient": "top", "symbolSize": 70, "labelColor": palette["text"]}
+    shown = {
+        **place,
+        "shape": style.field("how:N", title=None, scale=shapes, legend=legend),
+        "stroke": style.field("how:N", scale=colours, title=None),
+        "fill": style.field("how:N", scale=colours, title=None),
+        "fillOpacity": style.where("datum.is_hollow", 0, 0.5),
+        "size": style.field("n:Q", scale={"type": "sqrt", "range": [30, 320]}, legend=None),
+    }
+    line = style.mark("line", grey, strokeDash=[4, 3], strokeWidth=1)
+    diagonal = pl.DataFrame({"drawn_limit_s": [low, high], "elapsed_s": [low, high]})
+    spec = {
+        "layer": [
+            {**line, "data": diagonal},
+            {**word, "data": diagonal.tail(1)},
+            {
+                **style.mark("point", shown, strokeWidth=1.5, clip=True),
+                "data": drawn,
+                "tooltips": {
+                    "ended": "how", "runs": "n", "limit": "limit_s", "took": "elapsed_s",
+                    "run": "run",
+                },
+                "clicks": ("chosen_endings", "how"),
+                "in_legend": True,
+                "drags": ("chosen_runs", "x", "y"),
+                "moves": ("limits_axes", "x", "y"),
+            },
+        ],
+        "width": width,
+        "height": height,
+    }  # fmt: skip
     words = say_limits(runs) if sentence is None else sentence
     return interactive.finished(
-        alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_LIMIT
+        alt.LayerChart, spec, words, palette=palette, width=width, source=_OF_LIMIT
     )
 
 
