@@ -17,6 +17,7 @@ from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
 from stateanalytics.core.windows import Window, iso_week, weeks_up_to
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, check_number
 from stateanalytics.failures import failure_rows
 from stateanalytics.failures.counting import count_groups, count_run_incidents
@@ -133,13 +134,12 @@ def _calendar(weeks: Sequence[Window], begins: datetime | None, as_of: datetime)
     since, until, first = pl.col("week_start_at"), pl.col("week_end_at"), pl.lit(begins, MOMENT)
     known_at = pl.min_horizontal(until, pl.lit(as_of, MOMENT))
     is_reached = (first < known_at).fill_null(value=False)
-    coverage = pl.when(~is_reached).then(pl.lit("none")).otherwise(pl.lit("part"))
     is_whole = (first <= since) & (known_at == until)
     rows = [(iso_week(week.since), week.since, week.until) for week in weeks]
     names = {"week": TEXT, "week_start_at": MOMENT, "week_end_at": MOMENT}
     return pl.DataFrame(rows, schema=names, orient="row").with_columns(
         known_at=pl.when(is_reached).then(known_at),
-        coverage=pl.when(is_whole).then(pl.lit("whole")).otherwise(coverage),
+        coverage=first_word("part", whole=is_whole, none=~is_reached),
     )
 
 

@@ -15,6 +15,7 @@ import polars as pl
 from stateanalytics.core.facts import checked_snapshot
 from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import Window, instant, minute_of, read_window
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.counting import incident_count, sum_costs
@@ -525,20 +526,14 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     names = ("ratio", "ratio_low", "ratio_high", "p_value")
     tested = pl.DataFrame(ratios, schema=dict.fromkeys(names, pl.Float64), orient="row")
     is_change = pl.col("q_value") <= fdr
-    status = (
-        pl.when(pl.col("n_causes") == 0, is_no_chance())
-        .then(pl.lit("gone"))
-        .when(pl.col("n_quiet_weeks").is_null())
-        .then(pl.lit("new"))
-        .when(is_back())
-        .then(pl.lit("back"))
-        .when(is_change & (pl.col("rate") > pl.col("rate_before")))
-        .then(pl.lit("growing"))
-        .when(is_change & (pl.col("rate") < pl.col("rate_before")))
-        .then(pl.lit("shrinking"))
-        .when((pl.col("ratio_low") >= 1 / STEADY) & (pl.col("ratio_high") <= STEADY))
-        .then(pl.lit("steady"))
-        .otherwise(pl.lit("unclear"))
+    status = first_word(
+        "unclear",
+        gone=(pl.col("n_causes") == 0) & is_no_chance(),
+        new=pl.col("n_quiet_weeks").is_null(),
+        back=is_back(),
+        growing=is_change & (pl.col("rate") > pl.col("rate_before")),
+        shrinking=is_change & (pl.col("rate") < pl.col("rate_before")),
+        steady=(pl.col("ratio_low") >= 1 / STEADY) & (pl.col("ratio_high") <= STEADY),
     )
     return (
         counts.join(pl.concat([pairs, tested], how="horizontal"), on=list(numbers), how="left")
