@@ -13,11 +13,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.windows import TICK, WEEK, Window, instant, read_window
 from stateanalytics.core.words import first_word
@@ -59,11 +59,8 @@ from stateanalytics.failures.weekly_change import (
     source_histories,
 )
 from stateanalytics.io.outputs import alone_in
+from stateanalytics.state.policy import Policy
 from stateanalytics.systems.history import begins_of
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 STATES = (
     *("new", "renamed", "flapping", "back", "growing", "ongoing", "quiet", "gone", "unknown"),

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import Window, instant, minute_of, read_window
 from stateanalytics.core.words import first_word
@@ -30,14 +29,11 @@ from stateanalytics.failures.fault_table import KEY
 from stateanalytics.failures.frames import CHANGE
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.templates import merge_templates, mine_templates
+from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import rate_ratio
 from stateanalytics.systems.history import begins_of
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 STATUSES = ("new", "back", "growing", "unclear", "steady", "shrinking", "gone")
 QUIET_WEEKS = 2

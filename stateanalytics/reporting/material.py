@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -48,6 +48,7 @@ from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
+from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import begins_of, rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
 from stateanalytics.weekly_limits import (
@@ -56,10 +57,6 @@ from stateanalytics.weekly_limits import (
     numbers_of_ended,
     times_of_started,
 )
-
-if TYPE_CHECKING:
-    from stateanalytics.detectors.catalogue import Detector
-
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
 Plain: TypeAlias = dict[str, Any]
