@@ -92,6 +92,8 @@ def chart_durations(
     >>> print(chart.description)
     Durations of 1232 runs by how they ended, on a logarithmic axis of time.
     """
+    import altair as alt
+
     if "duration_s" in getattr(steps, "columns", ()):
         # What is counted already, as in a page, needs no rules of states.
         from stateanalytics.survival.run_spells import count_spells
@@ -104,11 +106,11 @@ def chart_durations(
             n_ended=pl.col("n") - pl.col("n_cut_off"),
         )
     given = {"slow": slow_after_s} if limits is None else limits
-    chart: alt.FacetChart = interactive.as_chart(
-        durations_spec(steps, given, by=by, palette=palette, width=width)
-    )
+    spec = durations_spec(steps, given, by=by, palette=palette, width=width)
     source = style.Source("spells", (("ending", f"{by} = {{}}"), *_OF_STEP))
-    return interactive.displayable(chart, palette, source)
+    return interactive.finished(
+        alt.FacetChart, spec, "", palette=palette, width=width, source=source
+    )
 
 
 def durations_spec(
@@ -125,9 +127,10 @@ def durations_spec(
     endings = values if by != "ending" else [ending for ending in ENDINGS if ending in values]
     # An axis of logarithms has no place for the others.
     today = {name: value for name, value in limits.items() if value and 0 < value < math.inf}
-    ends_s = _domain(drawn, today.values())
-    ticks = _ticks(ends_s, sparse=width < 400)
-    log = {"type": "log", "domain": ends_s, "nice": False}
+    low, high = _domain(drawn, today.values())
+    hidden = (10, 600) if width < 400 else ()
+    ticks = [tick for tick in style.TICKS if low <= tick <= high and tick not in hidden]
+    log = {"type": "log", "domain": [low, high], "nice": False}
     # Numbers stand above their bars, and names of limits above the numbers.
     runs = {"domain": [0, _HEADROOM * max(style.largest(drawn, "n"), 1)], "nice": False}
     drawn, lines = _limit_lines(drawn, today, endings, palette)
@@ -151,7 +154,8 @@ def durations_spec(
     if by != "ending":
         ended = {**filled, "y": {**height, "field": "n_ended"}, "fillOpacity": {"value": 1}}
         layers.append(style.mark("rect", ended))
-    rows = _row_names(drawn, endings)
+    by_ending = dict(drawn[["ending", "row_name"]].iter_rows())
+    rows = [by_ending[ending] for ending in endings]
     return {
         "data": drawn,
         "tooltips": {
@@ -247,11 +251,6 @@ def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _row_names(drawn: pl.DataFrame, endings: list[str]) -> list[str]:
-    by_ending = dict(drawn[["ending", "row_name"]].iter_rows())
-    return [by_ending[ending] for ending in endings]
-
-
 def _domain(drawn: pl.DataFrame, limits_s: Collection[float]) -> list[float]:
     """The axis: at least from a second to two hours, so that charts of two weeks are comparable."""
     is_below_a_second = (drawn["from_s"] < 1).any()
@@ -259,12 +258,6 @@ def _domain(drawn: pl.DataFrame, limits_s: Collection[float]) -> list[float]:
         min([0.5 if is_below_a_second else 1.0, *limits_s]),
         max([2.0 * SLOW_S, style.largest(drawn, "to_s"), *limits_s]),
     ]
-
-
-def _ticks(ends_s: list[float], *, sparse: bool) -> list[int]:
-    low, high = ends_s
-    inside = [tick for tick in style.TICKS if low <= tick <= high]
-    return [tick for tick in inside if tick not in (10, 600)] if sparse else inside
 
 
 _STEPS_A_DECADE = 20

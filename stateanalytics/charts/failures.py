@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.charts.interactive import Spec, as_chart, displayable, fading, finished
+from stateanalytics.charts.interactive import Spec, fading, finished
 from stateanalytics.charts.style import (
     FONT_SIZE,
     HEADER,
@@ -191,8 +191,7 @@ def chart_failure_trend(
         ("cluster_id", "code", "template", "rule_name", "trend", "trend_step_s", "rank"),
         "chart_failure_trend",
     )
-    narrow = width < 2 * _LABEL_WIDTH
-    labels = _LABEL_WIDTH // 2 if narrow else _LABEL_WIDTH
+    labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
     drawn = _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since, 0.85 * labels - 10)
     lines = drawn["name"].unique(maintain_order=True).to_list()
     steps = drawn["step"].unique(maintain_order=True).to_list()
@@ -426,8 +425,10 @@ def chart_severity(
     >>> print(chart.description)
     711 entities by type and severity.
     """
-    chart: alt.FacetChart = as_chart(severity_spec(by_type, palette=palette, width=width))
-    return displayable(chart, palette, _OF_TYPE)
+    import altair as alt
+
+    spec = severity_spec(by_type, palette=palette, width=width)
+    return finished(alt.FacetChart, spec, "", palette=palette, width=width, source=_OF_TYPE)
 
 
 def severity_spec(by_type: pl.DataFrame, *, palette: Palette, width: int) -> Spec:

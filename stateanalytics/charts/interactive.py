@@ -367,20 +367,18 @@ def finished(
     source : Source, optional
         The rows that its marks stand for.
     """
-    import altair as alt
-
     if isinstance(chart, dict):
         chart = as_chart(chart)
     if sentence:
         shown = visible(sentence)
-        title = alt.Title(
-            wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True),
-            anchor="start",
-            fontSize=FONT_SIZE + 1,
-            fontWeight="bold",
-            color=palette["text"],
-            offset=10,
-        )
+        title = {
+            "text": wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True),
+            "anchor": "start",
+            "fontSize": FONT_SIZE + 1,
+            "fontWeight": "bold",
+            "color": palette["text"],
+            "offset": 10,
+        }
         chart = chart.properties(title=title, description=shown)
     result: Kind = displayable(chart, palette, source)
     return result

@@ -392,10 +392,11 @@ def chart_over_time(
     >>> print(chart.description)
     29 runs by when and how they ended.
     """
-    chart: alt.FacetChart = interactive.as_chart(
-        over_time_spec(counts, palette=palette, width=width)
-    )
-    return interactive.displayable(chart, palette, _OF_ENDING)
+    import altair as alt
+
+    spec = over_time_spec(counts, palette=palette, width=width)
+    room: dict[str, Any] = {"palette": palette, "width": width, "source": _OF_ENDING}
+    return interactive.finished(alt.FacetChart, spec, "", **room)
 
 
 def over_time_spec(counts: pl.DataFrame, *, palette: style.Palette, width: int) -> interactive.Spec:

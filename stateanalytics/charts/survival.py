@@ -102,7 +102,7 @@ def chart_survival(
     strata = [name for name in curve.columns if name not in _CURVE_COLUMNS]
     drawn = _drawable(with_strata(curve, strata, size="n_at_risk"))
     names, high = strata_of(drawn), max(largest(drawn, "duration_s"), 60.0)
-    low = _beginning(drawn)
+    low = _beginning(drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0))
     left = round(widest([*names, "at risk"])) + 20
     room = width - (0 if names == [ALL] else round(widest(names)) + 40)
     title = axis_title(f"time since start of {what}")
@@ -230,10 +230,10 @@ def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataF
     )
 
 
-def _beginning(drawn: pl.DataFrame) -> float:
-    """Half of the shortest duration, so that the curve visibly begins at 1."""
-    shortest = drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0)["duration_s"].min()
-    return max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
+def _beginning(ended: pl.DataFrame) -> float:
+    """Half of the shortest duration, so that the curve visibly begins at 1, and shares at 0."""
+    shortest: Any = ended["duration_s"].min()
+    return max(SHORTEST_S, float(shortest or 1.0) / 2)
 
 
 def with_strata(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFrame:
@@ -355,8 +355,7 @@ def chart_cumulative_incidence(
     drawn, order = _stacked(incidence)
     drawn = drawn.with_columns(share=pl.col("high") - pl.col("low"))
     high = max(largest(drawn, "duration_s"), 60.0)
-    shortest = incidence.filter(pl.col("incidence") > 0)["duration_s"].min()
-    low = max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
+    low = _beginning(incidence.filter(pl.col("incidence") > 0))
     fills = {ending.words: palette[ending.colour] for ending in ENDINGS.values()}
     # Running is no ending: it is the remainder.
     fills[ENDINGS[RUNNING].words] = palette["line"]
