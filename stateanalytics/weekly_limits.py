@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import polars as pl
 
@@ -155,55 +155,46 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     )  # fmt: skip
 
 
-class _Scale(NamedTuple):
-    """The scale on which a measure is compared: to points and back."""
-
-    point: Callable[[Mapping[str, Any]], chart.Point | None]
-    back: Callable[[float, Mapping[str, Any]], float]
-
-
-def _scale(measure: str) -> _Scale:
-    if measure in SHARES:
-        return _Scale(
-            lambda row: chart.share_point(row["n"], row["n_of"]) if row["n_of"] else None,
-            lambda value, row: chart.share_back(value, row["n_of"]),
-        )
-    if measure == TIME_TO_COMPLETE:
-        return _Scale(_duration_point, lambda value, _: chart.duration_back(value))
-    name = "n_ended" if measure in PER_RUN else None
-    return _Scale(
-        lambda row: chart.count_point(row["n"], _of(row, name)) if _of(row, name) else None,
-        lambda value, row: chart.count_back(value, _of(row, name)),
-    )
+def _point(row: Mapping[str, Any]) -> chart.Point | None:
+    """A number on the scale that it is compared on; None: of nothing."""
+    if row["measure"] in SHARES:
+        return chart.share_point(row["n"], row["n_of"]) if row["n_of"] else None
+    if row["measure"] == TIME_TO_COMPLETE:
+        is_known = (row["value"] or 0) > 0 and row["n"]
+        return chart.duration_point(row["value"], row["n"]) if is_known else None
+    return chart.count_point(row["n"], _exposure(row)) if _exposure(row) else None
 
 
-def _of(row: Mapping[str, Any], name: str | None) -> float:
-    return 1.0 if name is None else float(row[name] or 0)
+def back(value: float, row: Mapping[str, Any]) -> float:
+    """A value on the scale of a number, in the unit of the number, at the runs of its week."""
+    if row["measure"] in SHARES:
+        return chart.share_back(value, row["n_of"])
+    if row["measure"] == TIME_TO_COMPLETE:
+        return chart.duration_back(value)
+    return chart.count_back(value, _exposure(row))
 
 
-def _duration_point(row: Mapping[str, Any]) -> chart.Point | None:
-    is_known = (row["value"] or 0) > 0 and row["n"]
-    return chart.duration_point(row["value"], row["n"]) if is_known else None
+def _exposure(row: Mapping[str, Any]) -> float:
+    return float(row["n_ended"] or 0) if row["measure"] in PER_RUN else 1.0
 
 
-def points_of(series: pl.DataFrame) -> tuple[list[dict[str, Any]], list[chart.Point], _Scale]:
-    """The weeks of one number that have a point, these points, and their scale.
+def points_of(series: pl.DataFrame) -> tuple[list[dict[str, Any]], list[chart.Point]]:
+    """The weeks of one number that have a point, and these points.
 
     With ``n_effective``, the independent units of each week, the inverse of a weight is the
     variance by chance. What units have in common is that of the usual week, or of the week
     itself where that is more: estimates of single weeks are far apart by chance.
     """
-    measure = series["measure"][0]
-    scale = _scale(measure)
-    pairs = [(row, scale.point(row)) for row in series.iter_rows(named=True)]
+    pairs = [(row, _point(row)) for row in series.iter_rows(named=True)]
     rows, points = [row for row, point in pairs if point], [point for _, point in pairs if point]
     if points and all(row.get("n_effective") for row in rows):
-        of_units = _weights_of_times if measure == TIME_TO_COMPLETE else _weights_of_shares
+        is_time = rows[0]["measure"] == TIME_TO_COMPLETE
+        of_units = _weights_of_times if is_time else _weights_of_shares
         points = [
             replace(point, weight=weight)
             for point, weight in zip(points, of_units(rows, points), strict=True)
         ]
-    return rows, points, scale
+    return rows, points
 
 
 def _weights_of_shares(rows: list[dict[str, Any]], points: list[chart.Point]) -> list[float]:
@@ -232,14 +223,14 @@ def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tupl
     n_tests = chart.CHANGES_PER_ALARM * n_series
     for n in range(FEWEST_WEEKS, series.height + 1):
         # What later weeks show about chance was not known at the end of this one.
-        rows, points, scale = points_of(in_order.head(n))
+        rows, points = points_of(in_order.head(n))
         row = in_order.row(n - 1, named=True)
         if len(rows) < FEWEST_WEEKS or rows[-1]["_row"] != row["_row"]:
             continue
         if not (found := chart.newest_change(points, alpha=fdr / n_tests, worse=worse)):
             continue
         expected, low, high, level = (
-            scale.back(value, row) for value in (found.before, found.low, found.high, found.level)
+            back(value, row) for value in (found.before, found.low, found.high, found.level)
         )
         q_value = min(1.0, found.p_value * n_tests)
         limits = (row["_row"], expected, low, high, found.p_value, q_value)
