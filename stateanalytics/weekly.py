@@ -20,7 +20,7 @@ from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, check_number
 from stateanalytics.failures import failure_rows
-from stateanalytics.failures.counting import count_groups, count_run_incidents
+from stateanalytics.failures.counting import add_costs, count_groups, count_run_incidents
 from stateanalytics.failures.incident_grouping import add_incidents, observed_s
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
@@ -118,12 +118,11 @@ class _Week(NamedTuple):
         started = to_completion(spells(past, window=window, rows=ever), pl.lit(known_at))
         week = pl.lit(window.label).alias("week")
         span_s = observed_s(window, past.as_of, begins_of(past.entities)).alias("observed_s")
+        failed = add_costs(failure_rows.select_failures(rows), past.entities)
         return cls(
             window.label,
             counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
-            failure_rows.priced(failure_rows.select_failures(rows), past).with_columns(
-                week, span_s
-            ),
+            failure_rows.named(failed, past).with_columns(week, span_s),
             started.select("kind", "duration_s", "ended", week, *_UNIT[:-1]),
             failure_rows.select_failures(ever)["reason_message"],
         )
