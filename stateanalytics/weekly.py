@@ -15,7 +15,8 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
-from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT
+from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, frame
 from stateanalytics.core.windows import Window, iso_week, weeks_up_to
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, check_number
@@ -30,28 +31,28 @@ from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells, to_completion
 from stateanalytics.systems.history import begins_at, begins_of, facts_at
 
-WEEKS = Frame(
-    "weeks",
-    "one number of one ISO week, as of its end",
-    ("week", "measure", "group_kind", "group_id"),
-    (
-        Column("week", TEXT, "the ISO week, such as 2026-W21; Monday to Monday in UTC"),
-        Column("week_start_at", MOMENT, "its Monday"),
-        Column("known_at", MOMENT, "when it was looked at: its end, or as-of; null: no data yet"),
-        Column("coverage", TEXT, "what of it the data cover: whole, part, none"),
-        Column("measure", TEXT, "what is measured: the five numbers, failure_…, time_to_complete"),
-        Column("group_kind", TEXT, "kind, cluster or code; null: everything together"),
-        Column("group_id", TEXT, "which of them; null in a group: none was stored"),
-        Column("group_label", TEXT, "the same for people: of a cluster its template"),
-        Column("value", REAL, "the number; null: no data, no runs to share, not identified"),
-        Column("lower", REAL, "lower end of its 95 % interval; null: a count of everything"),
-        Column("upper", REAL, "upper end of its 95 % interval; null also: not bounded"),
-        Column("n", INTEGER, "what was counted: runs, causes, rows, ends, pieces of work"),
-        Column("n_of", INTEGER, "of how many; null: of no whole"),
-        Column("unit", TEXT, "what the value is counted in"),
-        Column("n_effective", REAL, "independent runs of its interval; null: a count or a sum"),
-    ),
-)
+
+class Weeks(Columns, key=("week", "measure", "group_kind", "group_id")):
+    """One number of one ISO week, as of its end."""
+
+    week = Text("the ISO week, such as 2026-W21; Monday to Monday in UTC")
+    week_start_at = Moment("its Monday")
+    known_at = Moment("when it was looked at: its end, or as-of; null: no data yet")
+    coverage = Text("what of it the data cover: whole, part, none")
+    measure = Text("what is measured: the five numbers, failure_…, time_to_complete")
+    group_kind = Text("kind, cluster or code; null: everything together")
+    group_id = Text("which of them; null in a group: none was stored")
+    group_label = Text("the same for people: of a cluster its template")
+    value = Real("the number; null: no data, no runs to share, not identified")
+    lower = Real("lower end of its 95 % interval; null: a count of everything")
+    upper = Real("upper end of its 95 % interval; null also: not bounded")
+    n = Integer("what was counted: runs, causes, rows, ends, pieces of work")
+    n_of = Integer("of how many; null: of no whole")
+    unit = Text("what the value is counted in")
+    n_effective = Real("independent runs of its interval; null: a count or a sum")
+
+
+WEEKS = frame(Weeks)
 
 FAILED: Mapping[str, str] = {
     "failure_causes": "causes",

@@ -14,7 +14,8 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected, collected_each, connected_components, left_joined
-from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
+from stateanalytics.core.schema import MOMENT, TEXT
+from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, Words, YesNo, frame
 from stateanalytics.core.windows import Window, instant, iso_week, weeks_up_to
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns, check_share
@@ -29,7 +30,7 @@ from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.survival.run_spells import to_completion
 from stateanalytics.systems.history import begins_of
-from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, median_times
+from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, Weeks, median_times
 
 FEWEST_WEEKS = 8
 """This week and those before it: with fewer, their variation cannot be estimated."""
@@ -57,23 +58,23 @@ NEEDED = (
     *("week", "coverage", "measure", "group_kind", "group_id"),
     *("value", "lower", "upper", "n", "n_of", "n_effective"),
 )
-LIMITS = Frame(
-    "control_limits",
-    "one number of one ISO week, with its control limits",
-    WEEKS.key,
-    (
-        *WEEKS.columns,
-        Column("expected", REAL, "by the weeks before its level; null: no limits"),
-        Column("limit_low", REAL, "below it, a week is below by itself"),
-        Column("limit_high", REAL, "above it, a week is above by itself"),
-        Column("p_value", REAL, "probability of so clear a change by chance"),
-        Column("q_value", REAL, "p-value adjusted for the number of series"),
-        Column("verdict", pl.Enum(VERDICTS), "the level of the week: above, below or within"),
-        Column("level_since", TEXT, "the first ISO week of the level; within: of the series"),
-        Column("level", REAL, "the level at the runs of this week"),
-        Column("level_before", REAL, "the level before, at the runs of this week; null: none"),
-    ),
-)
+
+
+class ControlLimits(Weeks, key=WEEKS.key):
+    """One number of one ISO week, with its control limits."""
+
+    expected = Real("by the weeks before its level; null: no limits")
+    limit_low = Real("below it, a week is below by itself")
+    limit_high = Real("above it, a week is above by itself")
+    p_value = Real("probability of so clear a change by chance")
+    q_value = Real("p-value adjusted for the number of series")
+    verdict = Words(VERDICTS, "the level of the week: above, below or within")
+    level_since = Text("the first ISO week of the level; within: of the series")
+    level = Real("the level at the runs of this week")
+    level_before = Real("the level before, at the runs of this week; null: none")
+
+
+LIMITS = frame(ControlLimits)
 _SERIES = ["measure", "group_kind", "group_id"]
 _NUMBERS = (
     *("expected", "limit_low", "limit_high", "p_value", "q_value", "level", "level_before"),
@@ -377,29 +378,22 @@ def times_of_started(
     )
 
 
-ALARM = Frame(
-    "failure_alarm",
-    "whether this week has more incidents of failed runs so far than chance explains",
-    ("week",),
-    (
-        Column("week", TEXT, "the ISO week that holds as-of"),
-        Column("at", MOMENT, "when it was evaluated"),
-        Column("n_incidents", INTEGER, "incidents of failed runs so far"),
-        Column("n_runs", INTEGER, "runs that ended so far"),
-        Column("n_expected", REAL, "incidents of as many runs in the weeks before"),
-        Column("n_weeks", INTEGER, "earlier weeks that the estimate is based on"),
-        Column(
-            "dispersion", REAL, "number of incidents that count as one, because they come in bursts"
-        ),
-        Column(
-            "evidence", REAL, "how many times more likely at a higher rate; null: too few weeks"
-        ),
-        Column(
-            "is_alarm", pl.Boolean(), "whether chance alone gives this in at most one of 20 weeks"
-        ),
-        Column("in_words", TEXT, "the same as a sentence"),
-    ),
-)
+class FailureAlarm(Columns, key=("week",)):
+    """Whether this week has more incidents of failed runs so far than chance explains."""
+
+    week = Text("the ISO week that holds as-of")
+    at = Moment("when it was evaluated")
+    n_incidents = Integer("incidents of failed runs so far")
+    n_runs = Integer("runs that ended so far")
+    n_expected = Real("incidents of as many runs in the weeks before")
+    n_weeks = Integer("earlier weeks that the estimate is based on")
+    dispersion = Real("number of incidents that count as one, because they come in bursts")
+    evidence = Real("how many times more likely at a higher rate; null: too few weeks")
+    is_alarm = YesNo("whether chance alone gives this in at most one of 20 weeks")
+    in_words = Text("the same as a sentence")
+
+
+ALARM = frame(FailureAlarm)
 
 
 def failure_alarm(
