@@ -8,25 +8,21 @@ Where no row fits, `proposed_cause` names the group whose texts in this package 
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter, defaultdict
 from functools import lru_cache
-from importlib import resources
 from math import hypot, log
 from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import package_table, table_rows
 from stateanalytics.errors import check_columns
 from stateanalytics.state.reasons import REGISTRY
 
 NO_MESSAGE = "(no message; "
 """The beginning of a template that was made from last steps: it shows no cause."""
-
-_TABLE = resources.files("stateanalytics.failures").joinpath("cause_groups.csv")
 
 
 class CauseRule(NamedTuple):
@@ -47,7 +43,7 @@ class CauseRule(NamedTuple):
     message: str
 
 
-RULES = tuple(CauseRule(**row) for row in csv.DictReader(_TABLE.read_text("utf-8").splitlines()))
+RULES = package_table("stateanalytics.core", "cause_groups.csv", CauseRule)
 """The table, in the order in which rows claim clusters."""
 
 TITLES = MappingProxyType({rule.cause_group: rule.title for rule in RULES})

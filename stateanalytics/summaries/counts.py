@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
@@ -271,7 +270,7 @@ def work_samples(entities: pl.DataFrame) -> pl.DataFrame:
     farthest = pl.col("place").bottom_k(N_SAMPLED).max().over("source")
     sampled = dated.filter(pl.col("place") <= farthest).sort("source", "place", "work")
     first = sampled.group_by("source", maintain_order=True).head(N_SAMPLED).drop_nulls("work")
-    digests = [sha256(work.encode()).hexdigest()[:_DIGITS] for work in first["work"]]
+    digests = [hashlib.sha256(work.encode()).hexdigest()[:_DIGITS] for work in first["work"]]
     return (
         first.with_columns(digest=pl.Series(digests, dtype=pl.String))
         .group_by("source", maintain_order=True)
