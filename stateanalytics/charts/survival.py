@@ -466,7 +466,7 @@ def _area_labels(drawn: pl.DataFrame, order: list[str]) -> pl.DataFrame:
 _MOST_STRATA = 3
 
 
-def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95) -> str:
+def say_survival(curve: pl.DataFrame, *, what: str = "runs") -> str:
     """The median with its interval, and a late quantile, in a sentence.
 
     Examples
@@ -478,17 +478,13 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
     """
     if curve.is_empty():
         return say("chart.no_runs", what=what)
-    at_probs = quantiles(curve, [0.5, prob])
+    at_probs = quantiles(curve, [0.5, 0.95])
     strata = at_probs.columns[: at_probs.columns.index("prob")]
     if not strata:
-        median, late = (
-            at_probs.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob)
-        )
+        median, late = at_probs.iter_rows(named=True)
         name = "chart.median" if late["duration_s"] is None else "chart.median_and_late"
-        percentile = f"p{100 * prob:g}"
-        return say(
-            name, what=what, median=_within(median), late=percentile, seconds=late["duration_s"]
-        )
+        given = {"median": _within(median), "late": "p95", "seconds": late["duration_s"]}
+        return say(name, what=what, **given)
     largest = curve.group_by(strata).agg(n=pl.col("n_at_risk").max())
     medians = (
         at_probs.filter(pl.col("prob") == 0.5)
