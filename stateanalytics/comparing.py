@@ -544,10 +544,6 @@ _CALLS_OF_SESSIONS = (
 """Calls with the columns of their session, where these are asked for."""
 
 
-def _one() -> pl.Expr:
-    return pl.lit(1.0).alias("weight")
-
-
 def _usd(is_in: pl.Expr) -> pl.Expr:
     """The cost of rows that have a property, 0 of others; null where it is not known."""
     usd = pl.col("total_usd")
@@ -560,8 +556,7 @@ _OF_ROW: Mapping[str, Callable[[], pl.Expr]] = {
     "failed": lambda: is_failure().alias("hit"),
     "timed_out": lambda: (pl.col("outcome") == "timed_out").alias("hit"),
     "retried": lambda: pl.col("is_retry").alias("hit"),
-    "runs": _one,
-    "calls": _one,
+    **dict.fromkeys(("runs", "calls"), lambda: pl.lit(1.0).alias("weight")),
     "failures": lambda: is_failure().fill_null(value=False).cast(pl.Float64).alias("weight"),
     "cost_usd": lambda: pl.col("total_usd").alias("weight"),
     "lost_usd": lambda: _usd(is_failure().fill_null(value=False)),

@@ -95,24 +95,22 @@ class Tools:
                 result = function(self._snap, **accepted, **window)
             frame: pl.DataFrame = getattr(result, question.part) if question.part else result
             if severity := given.get("severity"):
-                frame = _of_severity(frame, severity)
+                check_one_of(severity, ("critical", "warning"), "severity")
+                frame = frame.filter(pl.col("severity").cast(pl.String) == severity)
             return self._rows(frame.select(tool.columns), limit)
 
         options = {"severity": str | None, "of": str | None, "detectors": list[str] | None}
-        names: dict[str, Any] = {name: options[name] for name in tool.options}
+        hints: dict[str, Any] = {"limit": int} | {name: options[name] for name in tool.options}
         if has_window:
-            names["week"] = str | None
-        kind = inspect.Parameter.KEYWORD_ONLY
+            hints["week"] = str | None
+        kind, defaults = inspect.Parameter.KEYWORD_ONLY, {"limit": tool.limit}
         parameters = [
-            inspect.Parameter("limit", kind, default=tool.limit, annotation=int),
-            *(
-                inspect.Parameter(name, kind, default=None, annotation=names[name])
-                for name in names
-            ),
+            inspect.Parameter(name, kind, default=defaults.get(name), annotation=hint)
+            for name, hint in hints.items()
         ]
         ask.__name__ = tool.name
         ask.__signature__ = inspect.Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]
-        ask.__annotations__ = {"limit": int, **names, "return": str}
+        ask.__annotations__ = {**hints, "return": str}
         first_line = str(function.__doc__).partition("\n")[0]
         week = " week is an ISO week such as 2026-W21." if has_window else ""
         ask.__doc__ = f"{first_line} {tool.about}{week}".strip()
@@ -215,12 +213,6 @@ _MEMBERS = [
     *("failed_at", "entity_type", "entity_id", "name", "agent", "model", "code", "message"),
     *("incident_id", "source"),
 ]
-
-
-def _of_severity(items: pl.DataFrame, severity: str) -> pl.DataFrame:
-    words = ("critical", "warning")
-    check_one_of(severity, words, "severity")
-    return items.filter(pl.col("severity").cast(pl.String) == severity)
 
 
 def server(snap: Snapshot, policy: Policy | None = None, *, has_sql: bool = True) -> MCPServer:

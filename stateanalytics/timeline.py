@@ -11,6 +11,7 @@ from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import Rows, collected
 from stateanalytics.core.redaction import redact_texts
+from stateanalytics.core.shapes import Columns, Moment, Real, Text, frame
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import first_word, how_long, how_long_each
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
@@ -31,22 +32,22 @@ N_TEXTS = 6
 """Of so many of its last messages a page shows the text."""
 _MOST_SAID_CHARS = 500
 
-TIMELINE = schema.Frame(
-    "timeline",
-    "one thing that happened to an entity, or lasted",
-    ("at", "lane", "what"),
-    (
-        schema.Column("at", schema.MOMENT, "when it happened or began"),
-        schema.Column("until", schema.MOMENT, "when it ended; null: a moment, or it goes on"),
-        schema.Column("lane", schema.TEXT, "which kind of thing: " + ", ".join(LANES)),
-        schema.Column("what", schema.TEXT, "the status, ending, message, entity or silence"),
-        schema.Column("detail", schema.TEXT, "why, or which limits a silence is past"),
-        schema.Column("duration_s", schema.REAL, "how long, of an event before it", "s"),
-        schema.Column("outcome", schema.TEXT, "of a call, parent or child: how it ended"),
-        schema.Column("entity_type", schema.TEXT, "of a parent or child: its type"),
-        schema.Column("entity_id", schema.TEXT, "of a parent or child: its id"),
-    ),
-)
+
+class Timeline(Columns, key=("at", "lane", "what")):
+    """One thing that happened to an entity, or lasted."""
+
+    at = Moment("when it happened or began")
+    until = Moment("when it ended; null: a moment, or it goes on")
+    lane = Text("which kind of thing: " + ", ".join(LANES))
+    what = Text("the status, ending, message, entity or silence")
+    detail = Text("why, or which limits a silence is past")
+    duration_s = Real("how long, of an event before it", unit="s")
+    outcome = Text("of a call, parent or child: how it ended")
+    entity_type = Text("of a parent or child: its type")
+    entity_id = Text("of a parent or child: its id")
+
+
+TIMELINE = frame(Timeline)
 
 
 def find_entity(entities: pl.DataFrame, entity_id: str) -> dict[str, Any]:

@@ -15,11 +15,13 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
-from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
+from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT
+from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, frame
 from stateanalytics.core.windows import Window, iso_week, weeks_up_to
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, check_number
 from stateanalytics.failures import failure_rows
-from stateanalytics.failures.counting import count_groups, count_run_incidents
+from stateanalytics.failures.counting import add_costs, count_groups, count_run_incidents
 from stateanalytics.failures.incident_grouping import add_incidents, observed_s
 from stateanalytics.state.definitions import RUN
 from stateanalytics.state.policy import Policy
@@ -29,28 +31,28 @@ from stateanalytics.survival.curves import kaplan_meier, quantiles
 from stateanalytics.survival.run_spells import spells, to_completion
 from stateanalytics.systems.history import begins_at, begins_of, facts_at
 
-WEEKS = Frame(
-    "weeks",
-    "one number of one ISO week, as of its end",
-    ("week", "measure", "group_kind", "group_id"),
-    (
-        Column("week", TEXT, "the ISO week, such as 2026-W21; Monday to Monday in UTC"),
-        Column("week_start_at", MOMENT, "its Monday"),
-        Column("known_at", MOMENT, "when it was looked at: its end, or as-of; null: no data yet"),
-        Column("coverage", TEXT, "what of it the data cover: whole, part, none"),
-        Column("measure", TEXT, "what is measured: the five numbers, failure_…, time_to_complete"),
-        Column("group_kind", TEXT, "kind, cluster or code; null: everything together"),
-        Column("group_id", TEXT, "which of them; null in a group: none was stored"),
-        Column("group_label", TEXT, "the same for people: of a cluster its template"),
-        Column("value", REAL, "the number; null: no data, no runs to share, not identified"),
-        Column("lower", REAL, "lower end of its 95 % interval; null: a count of everything"),
-        Column("upper", REAL, "upper end of its 95 % interval; null also: not bounded"),
-        Column("n", INTEGER, "what was counted: runs, causes, rows, ends, pieces of work"),
-        Column("n_of", INTEGER, "of how many; null: of no whole"),
-        Column("unit", TEXT, "what the value is counted in"),
-        Column("n_effective", REAL, "independent runs of its interval; null: a count or a sum"),
-    ),
-)
+
+class Weeks(Columns, key=("week", "measure", "group_kind", "group_id")):
+    """One number of one ISO week, as of its end."""
+
+    week = Text("the ISO week, such as 2026-W21; Monday to Monday in UTC")
+    week_start_at = Moment("its Monday")
+    known_at = Moment("when it was looked at: its end, or as-of; null: no data yet")
+    coverage = Text("what of it the data cover: whole, part, none")
+    measure = Text("what is measured: the five numbers, failure_…, time_to_complete")
+    group_kind = Text("kind, cluster or code; null: everything together")
+    group_id = Text("which of them; null in a group: none was stored")
+    group_label = Text("the same for people: of a cluster its template")
+    value = Real("the number; null: no data, no runs to share, not identified")
+    lower = Real("lower end of its 95 % interval; null: a count of everything")
+    upper = Real("upper end of its 95 % interval; null also: not bounded")
+    n = Integer("what was counted: runs, causes, rows, ends, pieces of work")
+    n_of = Integer("of how many; null: of no whole")
+    unit = Text("what the value is counted in")
+    n_effective = Real("independent runs of its interval; null: a count or a sum")
+
+
+WEEKS = frame(Weeks)
 
 FAILED: Mapping[str, str] = {
     "failure_causes": "causes",
@@ -117,12 +119,11 @@ class _Week(NamedTuple):
         started = to_completion(spells(past, window=window, rows=ever), pl.lit(known_at))
         week = pl.lit(window.label).alias("week")
         span_s = observed_s(window, past.as_of, begins_of(past.entities)).alias("observed_s")
+        failed = add_costs(failure_rows.select_failures(rows), past.entities)
         return cls(
             window.label,
             counted(rows, RUN).select("is_open", "outcome", "severity", *_UNIT),
-            failure_rows.priced(failure_rows.select_failures(rows), past).with_columns(
-                week, span_s
-            ),
+            failure_rows.named(failed, past).with_columns(week, span_s),
             started.select("kind", "duration_s", "ended", week, *_UNIT[:-1]),
             failure_rows.select_failures(ever)["reason_message"],
         )
@@ -133,13 +134,12 @@ def _calendar(weeks: Sequence[Window], begins: datetime | None, as_of: datetime)
     since, until, first = pl.col("week_start_at"), pl.col("week_end_at"), pl.lit(begins, MOMENT)
     known_at = pl.min_horizontal(until, pl.lit(as_of, MOMENT))
     is_reached = (first < known_at).fill_null(value=False)
-    coverage = pl.when(~is_reached).then(pl.lit("none")).otherwise(pl.lit("part"))
     is_whole = (first <= since) & (known_at == until)
     rows = [(iso_week(week.since), week.since, week.until) for week in weeks]
     names = {"week": TEXT, "week_start_at": MOMENT, "week_end_at": MOMENT}
     return pl.DataFrame(rows, schema=names, orient="row").with_columns(
         known_at=pl.when(is_reached).then(known_at),
-        coverage=pl.when(is_whole).then(pl.lit("whole")).otherwise(coverage),
+        coverage=first_word("part", whole=is_whole, none=~is_reached),
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import polars as pl
 
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected, collected_each, connected_components, left_joined
-from stateanalytics.core.schema import INTEGER, MOMENT, REAL, TEXT, Column, Frame
+from stateanalytics.core.schema import MOMENT, TEXT
+from stateanalytics.core.shapes import Columns, Integer, Moment, Real, Text, Words, YesNo, frame
 from stateanalytics.core.windows import Window, instant, iso_week, weeks_up_to
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_columns, check_share
@@ -29,7 +30,7 @@ from stateanalytics.stats.intervals import two_sided_z
 from stateanalytics.stats.process_control import evidence_of_more, usual_rate
 from stateanalytics.survival.run_spells import to_completion
 from stateanalytics.systems.history import begins_of
-from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, median_times
+from stateanalytics.weekly import TIME_TO_COMPLETE, WEEKS, Weeks, median_times
 
 FEWEST_WEEKS = 8
 """This week and those before it: with fewer, their variation cannot be estimated."""
@@ -57,23 +58,23 @@ NEEDED = (
     *("week", "coverage", "measure", "group_kind", "group_id"),
     *("value", "lower", "upper", "n", "n_of", "n_effective"),
 )
-LIMITS = Frame(
-    "control_limits",
-    "one number of one ISO week, with its control limits",
-    WEEKS.key,
-    (
-        *WEEKS.columns,
-        Column("expected", REAL, "by the weeks before its level; null: no limits"),
-        Column("limit_low", REAL, "below it, a week is below by itself"),
-        Column("limit_high", REAL, "above it, a week is above by itself"),
-        Column("p_value", REAL, "probability of so clear a change by chance"),
-        Column("q_value", REAL, "p-value adjusted for the number of series"),
-        Column("verdict", pl.Enum(VERDICTS), "the level of the week: above, below or within"),
-        Column("level_since", TEXT, "the first ISO week of the level; within: of the series"),
-        Column("level", REAL, "the level at the runs of this week"),
-        Column("level_before", REAL, "the level before, at the runs of this week; null: none"),
-    ),
-)
+
+
+class ControlLimits(Weeks, key=WEEKS.key):
+    """One number of one ISO week, with its control limits."""
+
+    expected = Real("by the weeks before its level; null: no limits")
+    limit_low = Real("below it, a week is below by itself")
+    limit_high = Real("above it, a week is above by itself")
+    p_value = Real("probability of so clear a change by chance")
+    q_value = Real("p-value adjusted for the number of series")
+    verdict = Words(VERDICTS, "the level of the week: above, below or within")
+    level_since = Text("the first ISO week of the level; within: of the series")
+    level = Real("the level at the runs of this week")
+    level_before = Real("the level before, at the runs of this week; null: none")
+
+
+LIMITS = frame(ControlLimits)
 _SERIES = ["measure", "group_kind", "group_id"]
 _NUMBERS = (
     *("expected", "limit_low", "limit_high", "p_value", "q_value", "level", "level_before"),
@@ -155,55 +156,46 @@ def control_limits(weeks: pl.DataFrame, *, fdr: float = 0.05) -> pl.DataFrame:
     )  # fmt: skip
 
 
-class _Scale(NamedTuple):
-    """The scale on which a measure is compared: to points and back."""
-
-    point: Callable[[Mapping[str, Any]], chart.Point | None]
-    back: Callable[[float, Mapping[str, Any]], float]
-
-
-def _scale(measure: str) -> _Scale:
-    if measure in SHARES:
-        return _Scale(
-            lambda row: chart.share_point(row["n"], row["n_of"]) if row["n_of"] else None,
-            lambda value, row: chart.share_back(value, row["n_of"]),
-        )
-    if measure == TIME_TO_COMPLETE:
-        return _Scale(_duration_point, lambda value, _: chart.duration_back(value))
-    name = "n_ended" if measure in PER_RUN else None
-    return _Scale(
-        lambda row: chart.count_point(row["n"], _of(row, name)) if _of(row, name) else None,
-        lambda value, row: chart.count_back(value, _of(row, name)),
-    )
+def _point(row: Mapping[str, Any]) -> chart.Point | None:
+    """A number on the scale that it is compared on; None: of nothing."""
+    if row["measure"] in SHARES:
+        return chart.share_point(row["n"], row["n_of"]) if row["n_of"] else None
+    if row["measure"] == TIME_TO_COMPLETE:
+        is_known = (row["value"] or 0) > 0 and row["n"]
+        return chart.duration_point(row["value"], row["n"]) if is_known else None
+    return chart.count_point(row["n"], _exposure(row)) if _exposure(row) else None
 
 
-def _of(row: Mapping[str, Any], name: str | None) -> float:
-    return 1.0 if name is None else float(row[name] or 0)
+def back(value: float, row: Mapping[str, Any]) -> float:
+    """A value on the scale of a number, in the unit of the number, at the runs of its week."""
+    if row["measure"] in SHARES:
+        return chart.share_back(value, row["n_of"])
+    if row["measure"] == TIME_TO_COMPLETE:
+        return chart.duration_back(value)
+    return chart.count_back(value, _exposure(row))
 
 
-def _duration_point(row: Mapping[str, Any]) -> chart.Point | None:
-    is_known = (row["value"] or 0) > 0 and row["n"]
-    return chart.duration_point(row["value"], row["n"]) if is_known else None
+def _exposure(row: Mapping[str, Any]) -> float:
+    return float(row["n_ended"] or 0) if row["measure"] in PER_RUN else 1.0
 
 
-def points_of(series: pl.DataFrame) -> tuple[list[dict[str, Any]], list[chart.Point], _Scale]:
-    """The weeks of one number that have a point, these points, and their scale.
+def points_of(series: pl.DataFrame) -> tuple[list[dict[str, Any]], list[chart.Point]]:
+    """The weeks of one number that have a point, and these points.
 
     With ``n_effective``, the independent units of each week, the inverse of a weight is the
     variance by chance. What units have in common is that of the usual week, or of the week
     itself where that is more: estimates of single weeks are far apart by chance.
     """
-    measure = series["measure"][0]
-    scale = _scale(measure)
-    pairs = [(row, scale.point(row)) for row in series.iter_rows(named=True)]
+    pairs = [(row, _point(row)) for row in series.iter_rows(named=True)]
     rows, points = [row for row, point in pairs if point], [point for _, point in pairs if point]
     if points and all(row.get("n_effective") for row in rows):
-        of_units = _weights_of_times if measure == TIME_TO_COMPLETE else _weights_of_shares
+        is_time = rows[0]["measure"] == TIME_TO_COMPLETE
+        of_units = _weights_of_times if is_time else _weights_of_shares
         points = [
             replace(point, weight=weight)
             for point, weight in zip(points, of_units(rows, points), strict=True)
         ]
-    return rows, points, scale
+    return rows, points
 
 
 def _weights_of_shares(rows: list[dict[str, Any]], points: list[chart.Point]) -> list[float]:
@@ -232,14 +224,14 @@ def _of_series(series: pl.DataFrame, fdr: float, n_series: int) -> Iterator[tupl
     n_tests = chart.CHANGES_PER_ALARM * n_series
     for n in range(FEWEST_WEEKS, series.height + 1):
         # What later weeks show about chance was not known at the end of this one.
-        rows, points, scale = points_of(in_order.head(n))
+        rows, points = points_of(in_order.head(n))
         row = in_order.row(n - 1, named=True)
         if len(rows) < FEWEST_WEEKS or rows[-1]["_row"] != row["_row"]:
             continue
         if not (found := chart.newest_change(points, alpha=fdr / n_tests, worse=worse)):
             continue
         expected, low, high, level = (
-            scale.back(value, row) for value in (found.before, found.low, found.high, found.level)
+            back(value, row) for value in (found.before, found.low, found.high, found.level)
         )
         q_value = min(1.0, found.p_value * n_tests)
         limits = (row["_row"], expected, low, high, found.p_value, q_value)
@@ -386,29 +378,22 @@ def times_of_started(
     )
 
 
-ALARM = Frame(
-    "failure_alarm",
-    "whether this week has more incidents of failed runs so far than chance explains",
-    ("week",),
-    (
-        Column("week", TEXT, "the ISO week that holds as-of"),
-        Column("at", MOMENT, "when it was evaluated"),
-        Column("n_incidents", INTEGER, "incidents of failed runs so far"),
-        Column("n_runs", INTEGER, "runs that ended so far"),
-        Column("n_expected", REAL, "incidents of as many runs in the weeks before"),
-        Column("n_weeks", INTEGER, "earlier weeks that the estimate is based on"),
-        Column(
-            "dispersion", REAL, "number of incidents that count as one, because they come in bursts"
-        ),
-        Column(
-            "evidence", REAL, "how many times more likely at a higher rate; null: too few weeks"
-        ),
-        Column(
-            "is_alarm", pl.Boolean(), "whether chance alone gives this in at most one of 20 weeks"
-        ),
-        Column("in_words", TEXT, "the same as a sentence"),
-    ),
-)
+class FailureAlarm(Columns, key=("week",)):
+    """Whether this week has more incidents of failed runs so far than chance explains."""
+
+    week = Text("the ISO week that holds as-of")
+    at = Moment("when it was evaluated")
+    n_incidents = Integer("incidents of failed runs so far")
+    n_runs = Integer("runs that ended so far")
+    n_expected = Real("incidents of as many runs in the weeks before")
+    n_weeks = Integer("earlier weeks that the estimate is based on")
+    dispersion = Real("number of incidents that count as one, because they come in bursts")
+    evidence = Real("how many times more likely at a higher rate; null: too few weeks")
+    is_alarm = YesNo("whether chance alone gives this in at most one of 20 weeks")
+    in_words = Text("the same as a sentence")
+
+
+ALARM = frame(FailureAlarm)
 
 
 def failure_alarm(

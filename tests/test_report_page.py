@@ -395,8 +395,8 @@ def test_charts_are_drawn_here_where_what_draws_does_not_answer(monkeypatch, pro
     process = ChildProcess([sys.executable, "-S", "-c", program])
     monkeypatch.setattr(report_charts, "_PREPARED", [process])
     monkeypatch.setattr(report_charts, "LIMIT_S", 0.3)
-    monkeypatch.setattr(report_charts, "DRAWN", {"late": lambda section: section})
-    monkeypatch.setattr(report_charts, "KEYS", {"late": ("wide",)})
+    late = (lambda section: section, ("wide",))
+    monkeypatch.setattr(report_charts, "DRAWN", {"late": late})
     monkeypatch.setattr(report_charts, "draw", lambda sections: sections)
     assert report_charts.drawn({"late": {"wide": "<svg>"}}) == {"late": {"wide": "<svg>"}}
     assert report_charts._PREPARED == []

@@ -11,15 +11,14 @@ from stateanalytics.charts import interactive
 from stateanalytics.charts.style import (
     FONT_SIZE,
     LIGHT,
+    UTC_AXIS,
     Palette,
     field,
     label_axis,
     largest,
     mark,
-    utc_axis,
     where,
 )
-from stateanalytics.core.text import visible
 from stateanalytics.errors import check_columns
 
 if TYPE_CHECKING:
@@ -79,8 +78,8 @@ def chart_disagreement(
     """
     import altair as alt
 
-    chart = interactive.as_chart(disagreement_spec(pairs, detectors, palette=palette, width=width))
-    return interactive.finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+    spec = disagreement_spec(pairs, detectors, palette=palette, width=width)
+    return interactive.finished(alt.LayerChart, spec, sentence, palette=palette, width=width)
 
 
 def disagreement_spec(
@@ -184,53 +183,42 @@ def chart_intersections(
         .to_list()
     )
     room = width - _SET_LABEL_WIDTH
-    columns = alt.X("rank:O", axis=None)
+    columns = field("rank:O", axis=None)
     members = pl.col("detector").filter("is_member").sort().str.join(", ")
     totals = used.group_by("rank", "n").agg(detectors=members).sort("rank")
-    totals, tips = interactive.with_tooltips(totals, rows="n", flagged_by="detectors")
-    chosen = interactive.click_selection("chosen_set", "rank")
-    bars = alt.Chart(totals).encode(
-        x=columns,
-        y=alt.Y("n:Q", title=None, axis=None).scale(domain=[0, 1.2 * max(largest(totals, "n"), 1)]),
-    )
-    above = alt.layer(
-        bars.mark_bar(width=16)
-        .encode(
-            color=alt.ColorValue(palette["info"]), tooltip=tips, opacity=interactive.fading(chosen)
-        )
-        .add_params(chosen),
-        bars.mark_text(baseline="bottom", dy=-2, fontSize=FONT_SIZE).encode(
-            text="n:Q", color=alt.ColorValue(palette["text"])
-        ),
-    ).properties(width=room, height=_BARS)
-    grid = alt.Chart(used).encode(
-        x=columns,
-        y=alt.Y("detector:N", title=None, axis=label_axis(_SET_LABEL_WIDTH - 10)).scale(
-            domain=order
-        ),
-    )
+    text = {"value": palette["text"]}
+    heights = {"domain": [0, 1.2 * max(largest(totals, "n"), 1)]}
+    place = {"x": columns, "y": field("n:Q", title=None, axis=None, scale=heights)}
+    bars = mark("bar", {**place, "color": {"value": palette["info"]}}, width=16)
+    shown = {**place, "text": field("n:Q"), "color": text}
+    numbers = mark("text", shown, baseline="bottom", dy=-2, fontSize=FONT_SIZE)
+    above = {
+        "data": totals,
+        "tooltips": {"rows": "n", "flagged_by": "detectors"},
+        "layer": [{**bars, "clicks": ("chosen_set", "rank")}, numbers],
+        "width": room,
+        "height": _BARS,
+    }
+    rows, axis = {"domain": order}, label_axis(_SET_LABEL_WIDTH - 10)
     # Members are large, others small: no colour is needed.
-    dots = grid.mark_point(filled=True, opacity=1).encode(
-        size=alt.condition("datum.is_member", alt.value(90), alt.value(14)),
-        color=alt.condition(
-            "datum.is_member", alt.value(palette["text"]), alt.value(palette["line"])
-        ),
-    )
-    place = pl.col("detector").replace_strict({name: n for n, name in enumerate(order)})
-    names = pl.col("detector").sort_by(place)
+    of_set = {
+        "x": columns,
+        "y": field("detector:N", title=None, axis=axis, scale=rows),
+        "size": where("datum.is_member", 90, 14),
+        "color": where("datum.is_member", palette["text"], palette["line"]),
+    }
+    dots = mark("point", of_set, filled=True, opacity=1)
+    place_of = pl.col("detector").replace_strict({name: n for n, name in enumerate(order)})
+    names = pl.col("detector").sort_by(place_of)
     spans = used.filter("is_member").group_by("rank").agg(first=names.first(), last=names.last())
-    lines = (
-        alt.Chart(spans)
-        .mark_rule(strokeWidth=2)
-        .encode(
-            x=columns,
-            y=alt.Y("first:N", scale=alt.Scale(domain=order)),
-            y2="last:N",
-            color=alt.ColorValue(palette["text"]),
-        )
-    )
-    below = alt.layer(lines, dots).properties(width=room, height=_SET_ROW * max(len(order), 1))
-    chart = alt.vconcat(above, below, spacing=4).resolve_scale(x="shared")
+    ends = {"x": columns, "y": field("first:N", scale=rows), "y2": {"field": "last"}, "color": text}
+    below = {
+        "layer": [{**mark("rule", ends, strokeWidth=2), "data": spans}, {**dots, "data": used}],
+        "width": room,
+        "height": _SET_ROW * max(len(order), 1),
+    }
+    parts = map(interactive.as_chart, (above, below))
+    chart = alt.vconcat(*parts, spacing=4).resolve_scale(x="shared")
     n = int(totals["n"].sum() or 0)
     described = chart.properties(description=f"{n} rows in {totals.height} sets of detectors.")
     return interactive.finished(alt.VConcatChart, described, sentence, palette=palette, width=width)
@@ -288,44 +276,39 @@ def chart_alarms(
     ticks = events.select("at").drop_nulls().unique().sort("at")
     ticks = ticks.gather_every(max(1, -(-ticks.height // MOST_TICKS)))
     ticks = ticks.with_columns(detector=pl.lit(SIGNS))
-    bars, tips = interactive.with_tooltips(
-        alarms.select(NEEDED_ALARMS).sort("started_at", "detector"), detector="detector",
-        since="started_at", until="ended_at", still_on="is_censored",
-    )  # fmt: skip
+    bars = alarms.select(NEEDED_ALARMS).sort("started_at", "detector")
     order = [SIGNS, *bars["detector"].unique(maintain_order=True).to_list()]
-    line = alt.Y(
-        "detector:N", sort=order, title=None, axis=label_axis(_ALARM_LABEL_WIDTH - 10, grid=True)
-    ).scale(domain=order)
-    marks = (
-        alt.Chart(ticks)
-        .mark_tick(thickness=1.5, height=14, clip=True)
-        .encode(x=_utc("at"), y=line, color=alt.ColorValue(palette["text"]))
-    )
-    calls = (
-        alt.Chart(bars)
-        .mark_bar(height=10, strokeWidth=1.5, clip=True)
-        .encode(
-            x=_utc("started_at"),
-            x2="ended_at:T",
-            y=line,
-            fill=alt.FillValue(palette["warning"]),
-            stroke=alt.StrokeValue(palette["warning"]),
-            fillOpacity=alt.condition("datum.is_censored", alt.value(0.1), alt.value(1)),
-            tooltip=tips,
-        )
-        .add_params(interactive.movable_axes("alarms_axis"))
-    )
-    chart = alt.layer(marks, calls).properties(
-        width=width - _ALARM_LABEL_WIDTH,
-        height=_ALARM_ROW * len(order),
-        description=visible(
-            f"{ticks.height} signs of life and {bars.height} alarms of {len(order) - 1} detectors."
-        ),
-    )
-    return interactive.finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+    axis = label_axis(_ALARM_LABEL_WIDTH - 10, grid=True)
+    line = field("detector:N", sort=order, title=None, axis=axis, scale={"domain": order})
+    signs = {"x": _utc("at"), "y": line, "color": {"value": palette["text"]}}
+    on = {
+        "x": _utc("started_at"),
+        "x2": {"field": "ended_at"},
+        "y": line,
+        "fill": {"value": palette["warning"]},
+        "stroke": {"value": palette["warning"]},
+        "fillOpacity": where("datum.is_censored", 0.1, 1),
+    }
+    n, n_detectors = bars.height, len(order) - 1
+    spec = {
+        "layer": [
+            {**mark("tick", signs, thickness=1.5, height=14, clip=True), "data": ticks},
+            {
+                **mark("bar", on, height=10, strokeWidth=1.5, clip=True),
+                "data": bars,
+                "tooltips": {
+                    "detector": "detector", "since": "started_at", "until": "ended_at",
+                    "still_on": "is_censored",
+                },
+                "moves": ("alarms_axis", "x"),
+            },
+        ],
+        "width": width - _ALARM_LABEL_WIDTH,
+        "height": _ALARM_ROW * len(order),
+        "description": f"{ticks.height} signs of life and {n} alarms of {n_detectors} detectors.",
+    }  # fmt: skip
+    return interactive.finished(alt.LayerChart, spec, sentence, palette=palette, width=width)
 
 
-def _utc(field: str) -> alt.X:
-    import altair as alt
-
-    return alt.X(f"{field}:T", title="UTC", scale=alt.Scale(type="utc"), axis=utc_axis())
+def _utc(column: str) -> interactive.Spec:
+    return field(f"{column}:T", title="UTC", scale={"type": "utc"}, axis=UTC_AXIS)

@@ -92,6 +92,8 @@ def chart_durations(
     >>> print(chart.description)
     Durations of 1232 runs by how they ended, on a logarithmic axis of time.
     """
+    import altair as alt
+
     if "duration_s" in getattr(steps, "columns", ()):
         # What is counted already, as in a page, needs no rules of states.
         from stateanalytics.survival.run_spells import count_spells
@@ -104,11 +106,11 @@ def chart_durations(
             n_ended=pl.col("n") - pl.col("n_cut_off"),
         )
     given = {"slow": slow_after_s} if limits is None else limits
-    chart: alt.FacetChart = interactive.as_chart(
-        durations_spec(steps, given, by=by, palette=palette, width=width)
-    )
+    spec = durations_spec(steps, given, by=by, palette=palette, width=width)
     source = style.Source("spells", (("ending", f"{by} = {{}}"), *_OF_STEP))
-    return interactive.displayable(chart, palette, source)
+    return interactive.finished(
+        alt.FacetChart, spec, "", palette=palette, width=width, source=source
+    )
 
 
 def durations_spec(
@@ -125,9 +127,10 @@ def durations_spec(
     endings = values if by != "ending" else [ending for ending in ENDINGS if ending in values]
     # An axis of logarithms has no place for the others.
     today = {name: value for name, value in limits.items() if value and 0 < value < math.inf}
-    ends_s = _domain(drawn, today.values())
-    ticks = _ticks(ends_s, sparse=width < 400)
-    log = {"type": "log", "domain": ends_s, "nice": False}
+    low, high = _domain(drawn, today.values())
+    hidden = (10, 600) if width < 400 else ()
+    ticks = [tick for tick in style.TICKS if low <= tick <= high and tick not in hidden]
+    log = {"type": "log", "domain": [low, high], "nice": False}
     # Numbers stand above their bars, and names of limits above the numbers.
     runs = {"domain": [0, _HEADROOM * max(style.largest(drawn, "n"), 1)], "nice": False}
     drawn, lines = _limit_lines(drawn, today, endings, palette)
@@ -151,7 +154,8 @@ def durations_spec(
     if by != "ending":
         ended = {**filled, "y": {**height, "field": "n_ended"}, "fillOpacity": {"value": 1}}
         layers.append(style.mark("rect", ended))
-    rows = _row_names(drawn, endings)
+    by_ending = dict(drawn[["ending", "row_name"]].iter_rows())
+    rows = [by_ending[ending] for ending in endings]
     return {
         "data": drawn,
         "tooltips": {
@@ -247,11 +251,6 @@ def _drawable(steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _row_names(drawn: pl.DataFrame, endings: list[str]) -> list[str]:
-    by_ending = dict(drawn[["ending", "row_name"]].iter_rows())
-    return [by_ending[ending] for ending in endings]
-
-
 def _domain(drawn: pl.DataFrame, limits_s: Collection[float]) -> list[float]:
     """The axis: at least from a second to two hours, so that charts of two weeks are comparable."""
     is_below_a_second = (drawn["from_s"] < 1).any()
@@ -259,12 +258,6 @@ def _domain(drawn: pl.DataFrame, limits_s: Collection[float]) -> list[float]:
         min([0.5 if is_below_a_second else 1.0, *limits_s]),
         max([2.0 * SLOW_S, style.largest(drawn, "to_s"), *limits_s]),
     ]
-
-
-def _ticks(ends_s: list[float], *, sparse: bool) -> list[int]:
-    low, high = ends_s
-    inside = [tick for tick in style.TICKS if low <= tick <= high]
-    return [tick for tick in inside if tick not in (10, 600)] if sparse else inside
 
 
 _STEPS_A_DECADE = 20
@@ -316,60 +309,56 @@ def chart_limits(
     import altair as alt
 
     check_columns(runs, ("limit_s", "elapsed_s", "ending", "fits", "has_no_turns"), "chart_limits")
-    drawn, tips = interactive.with_tooltips(
-        _binned(runs), ended="how", runs="n", limit="limit_s", took="elapsed_s", run="run"
-    )
-    kept, chosen = (
-        interactive.click_selection("chosen_endings", "how", in_legend=True),
-        interactive.drag_selection("chosen_runs", "x", "y"),
-    )
+    drawn = _binned(runs)
     high = 2 * max(style.largest(drawn, "limit_s"), style.largest(drawn, "elapsed_s"), 60.0)
     low = min(_least(drawn, "limit_s"), _least(drawn, "elapsed_s")) / 2
     ends: dict[str, Any] = {"low_s": low, "high_s": high}
-    limit = alt.X(**style.log_time("drawn_limit_s", title="configured limit", width=width, **ends))
-    took = alt.Y(
-        **style.log_time("elapsed_s", title="how long it took", width=height, vertical=True, **ends)
+    limit = style.log_time("drawn_limit_s", title="configured limit", width=width, **ends)
+    took = style.log_time(
+        "elapsed_s", title="how long it took", width=height, vertical=True, **ends
     )
     occurring = [name for name in ENDINGS if name in drawn["ending"].to_list()]
     names = [ENDINGS[name].words for name in occurring]
-    line = (
-        alt.Chart(pl.DataFrame({"drawn_limit_s": [low, high], "elapsed_s": [low, high]}))
-        .mark_line(strokeDash=[4, 3], strokeWidth=1)
-        .encode(x=limit, y=took, color=alt.ColorValue(palette["muted"]))
-    )
-    word = (
-        alt.Chart(pl.DataFrame({"drawn_limit_s": [high], "elapsed_s": [high]}))
-        .mark_text(align="right", baseline="top", dx=-64, dy=6, fontSize=style.FONT_SIZE - 1)
-        .encode(
-            x=limit,
-            y=took,
-            text=alt.TextValue("at its limit"),
-            color=alt.ColorValue(palette["muted"]),
-        )
-    )
-    colours = alt.Scale(domain=names, range=[palette[ENDINGS[name].colour] for name in occurring])
-    points = (
-        alt.Chart(drawn)
-        .mark_point(strokeWidth=1.5, clip=True)
-        .encode(
-            x=limit,
-            y=took,
-            shape=alt.Shape("how:N", title=None)
-            .scale(domain=names, range=[ENDINGS[name].shape for name in occurring])
-            .legend(orient="top", symbolSize=70, labelColor=palette["text"]),
-            stroke=alt.Stroke("how:N", scale=colours, title=None),
-            fill=alt.Fill("how:N", scale=colours, title=None),
-            fillOpacity=alt.condition("datum.is_hollow", alt.value(0), alt.value(0.5)),
-            size=alt.Size("n:Q", scale=alt.Scale(type="sqrt", range=[30, 320]), legend=None),
-            tooltip=tips,
-            opacity=interactive.fading(kept),
-        )
-        .add_params(kept, chosen, interactive.movable_axes("limits_axes", "x", "y"))
-    )
-    chart = alt.layer(line, word, points).properties(width=width, height=height)
+    place = {"x": limit, "y": took}
+    grey = {**place, "color": {"value": palette["muted"]}}
+    corner = {"align": "right", "dx": -64, "dy": 6, **NOTE, "baseline": "top"}
+    word = style.mark("text", {**grey, "text": {"value": "at its limit"}}, **corner)
+    colours = {"domain": names, "range": [palette[ENDINGS[name].colour] for name in occurring]}
+    shapes = {"domain": names, "range": [ENDINGS[name].shape for name in occurring]}
+    legend = {"orient": "top", "symbolSize": 70, "labelColor": palette["text"]}
+    shown = {
+        **place,
+        "shape": style.field("how:N", title=None, scale=shapes, legend=legend),
+        "stroke": style.field("how:N", scale=colours, title=None),
+        "fill": style.field("how:N", scale=colours, title=None),
+        "fillOpacity": style.where("datum.is_hollow", 0, 0.5),
+        "size": style.field("n:Q", scale={"type": "sqrt", "range": [30, 320]}, legend=None),
+    }
+    line = style.mark("line", grey, strokeDash=[4, 3], strokeWidth=1)
+    diagonal = pl.DataFrame({"drawn_limit_s": [low, high], "elapsed_s": [low, high]})
+    spec = {
+        "layer": [
+            {**line, "data": diagonal},
+            {**word, "data": diagonal.tail(1)},
+            {
+                **style.mark("point", shown, strokeWidth=1.5, clip=True),
+                "data": drawn,
+                "tooltips": {
+                    "ended": "how", "runs": "n", "limit": "limit_s", "took": "elapsed_s",
+                    "run": "run",
+                },
+                "clicks": ("chosen_endings", "how"),
+                "in_legend": True,
+                "drags": ("chosen_runs", "x", "y"),
+                "moves": ("limits_axes", "x", "y"),
+            },
+        ],
+        "width": width,
+        "height": height,
+    }  # fmt: skip
     words = say_limits(runs) if sentence is None else sentence
     return interactive.finished(
-        alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_LIMIT
+        alt.LayerChart, spec, words, palette=palette, width=width, source=_OF_LIMIT
     )
 
 

@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from stateanalytics.charts.interactive import (
-    Spec,
-    as_chart,
-    click_selection,
-    displayable,
-    fading,
-    finished,
-    movable_axes,
-    with_tooltips,
-)
+from stateanalytics.charts.interactive import Spec, fading, finished
 from stateanalytics.charts.style import (
     FONT_SIZE,
     HEADER,
     LIGHT,
+    UTC_AXIS,
     Palette,
     Source,
     field,
@@ -29,7 +21,6 @@ from stateanalytics.charts.style import (
     label_axis,
     largest,
     mark,
-    utc_axis,
     where,
     width_of,
 )
@@ -89,35 +80,39 @@ def chart_failure_codes(
     import altair as alt
 
     check_columns(codes, ("code", "parent", "depth", "n_rows"), "chart_failure_codes")
-    drawn, tips = with_tooltips(
-        _placed(codes, width), code="code", rows="n_rows", runs="n_sessions",
-        incidents="n_incidents", cost="cost_usd", time="run_s",
-    )  # fmt: skip
-    chosen = click_selection("chosen_code", "code")
+    drawn = _placed(codes, width)
     depths = max(int(largest(drawn, "depth")), 1)
     total = max(largest(drawn, "end"), 1.0)
-    base = alt.Chart(drawn).encode(
-        x=alt.X("start:Q", axis=None, scale=alt.Scale(domain=[0, total], nice=False)),
-        y=alt.Y("top:Q", axis=None, scale=alt.Scale(domain=[depths, 0], nice=False)),
-    )
-    bars = base.mark_rect(strokeWidth=1.5).encode(
-        x2="end:Q",
-        y2="bottom:Q",
-        tooltip=tips,
-        opacity=fading(chosen),
-        fill=alt.FillValue(palette["critical"]),
-        fillOpacity=alt.Opacity("depth:O", legend=None).scale(domain=[1, 2, 3, 4], range=DEPTHS),
-        stroke=alt.StrokeValue(palette["surface"]),
-    )
-    names = base.mark_text(
-        align="left", baseline="middle", dx=5, dy=_ROW_HEIGHT / 2, fontSize=FONT_SIZE
-    ).encode(text="shown:N", color=alt.ColorValue(palette["text"]))
-    chart = alt.layer(bars.add_params(chosen), names).properties(
-        width=width,
-        height=_ROW_HEIGHT * depths,
-        description=f"{int(total)} failed rows over {drawn.height} nodes of reason codes.",
-    )
-    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width, source=_OF_CODE)
+    place = {
+        "x": field("start:Q", axis=None, scale={"domain": [0, total], "nice": False}),
+        "y": field("top:Q", axis=None, scale={"domain": [depths, 0], "nice": False}),
+    }
+    fades = {"domain": [1, 2, 3, 4], "range": DEPTHS}
+    filled = {
+        **place,
+        "x2": {"field": "end"},
+        "y2": {"field": "bottom"},
+        "fill": {"value": palette["critical"]},
+        "fillOpacity": field("depth:O", legend=None, scale=fades),
+        "stroke": {"value": palette["surface"]},
+    }
+    shown = {**place, "text": field("shown:N"), "color": {"value": palette["text"]}}
+    left = {"align": "left", "baseline": "middle", "dx": 5, "dy": _ROW_HEIGHT / 2}
+    spec = {
+        "data": drawn,
+        "tooltips": {
+            "code": "code", "rows": "n_rows", "runs": "n_sessions", "incidents": "n_incidents",
+            "cost": "cost_usd", "time": "run_s",
+        },
+        "layer": [
+            {**mark("rect", filled, strokeWidth=1.5), "clicks": ("chosen_code", "code")},
+            mark("text", shown, fontSize=FONT_SIZE, **left),
+        ],
+        "width": width,
+        "height": _ROW_HEIGHT * depths,
+        "description": f"{int(total)} failed rows over {drawn.height} nodes of reason codes.",
+    }  # fmt: skip
+    return finished(alt.LayerChart, spec, sentence, palette=palette, width=width, source=_OF_CODE)
 
 
 def _placed(codes: pl.DataFrame, width: int) -> pl.DataFrame:
@@ -196,45 +191,42 @@ def chart_failure_trend(
         ("cluster_id", "code", "template", "rule_name", "trend", "trend_step_s", "rank"),
         "chart_failure_trend",
     )
-    narrow = width < 2 * _LABEL_WIDTH
-    labels = _LABEL_WIDTH // 2 if narrow else _LABEL_WIDTH
-    cells = _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since, 0.85 * labels - 10)
-    drawn, tips = with_tooltips(
-        cells, failures="n", step="step", code="code", message="template", cluster="cluster_id"
-    )
-    chosen = click_selection("chosen_cluster", "cluster_id")
+    labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
+    drawn = _cells(clusters.sort("rank").head(_MOST_CLUSTERS), since, 0.85 * labels - 10)
     lines = drawn["name"].unique(maintain_order=True).to_list()
     steps = drawn["step"].unique(maintain_order=True).to_list()
-    axis = label_axis(labels - 10)
     room = width - labels
-    shown = steps[:: max(1, -(-len(steps) * 46 // max(room, 1)))]
-    base = alt.Chart(drawn).encode(
-        x=alt.X("step:O", sort=steps, title=None).axis(
-            values=shown, labelAngle=0, domain=False, ticks=False
-        ),
-        y=alt.Y("name:N", sort=lines, title=None, axis=axis),
-    )
-    cells = base.mark_rect(strokeWidth=1).encode(
-        tooltip=tips,
-        opacity=fading(chosen),
-        fill=alt.FillValue(palette["critical"]),
-        fillOpacity=alt.Opacity("n:Q", legend=None).scale(
-            type="sqrt", domain=[0, max(largest(drawn, "n"), 1)], range=[0, 0.6]
-        ),
-        stroke=alt.StrokeValue(palette["line"]),
-    )
-    numbers = base.mark_text(fontSize=FONT_SIZE - 1).encode(
-        text="shown:N", color=alt.ColorValue(palette["text"])
-    )
-    cells = cells.add_params(chosen)
-    layers = [cells] if room / max(len(steps), 1) < 16 else [cells, numbers]
-    chart = alt.layer(*layers, data=drawn).properties(
-        width=room,
-        height=_CLUSTER_ROW * max(len(lines), 1),
-        description=f"{len(lines)} clusters of failures over {len(steps)} steps of time.",
-    )
+    axis = {
+        "values": steps[:: max(1, -(-len(steps) * 46 // max(room, 1)))],
+        **{"labelAngle": 0, "domain": False, "ticks": False},
+    }
+    place = {
+        "x": field("step:O", sort=steps, title=None, axis=axis),
+        "y": field("name:N", sort=lines, title=None, axis=label_axis(labels - 10)),
+    }
+    root = {"type": "sqrt", "domain": [0, max(largest(drawn, "n"), 1)], "range": [0, 0.6]}
+    filled = {
+        **place,
+        "fill": {"value": palette["critical"]},
+        "fillOpacity": field("n:Q", legend=None, scale=root),
+        "stroke": {"value": palette["line"]},
+    }
+    cells = {**mark("rect", filled, strokeWidth=1), "clicks": ("chosen_cluster", "cluster_id")}
+    shown = {**place, "text": field("shown:N"), "color": {"value": palette["text"]}}
+    numbers = mark("text", shown, fontSize=FONT_SIZE - 1)
+    spec = {
+        "data": drawn,
+        "tooltips": {
+            "failures": "n", "step": "step", "code": "code", "message": "template",
+            "cluster": "cluster_id",
+        },
+        "layer": [cells] if room / max(len(steps), 1) < 16 else [cells, numbers],
+        "width": room,
+        "height": _CLUSTER_ROW * max(len(lines), 1),
+        "description": f"{len(lines)} clusters of failures over {len(steps)} steps of time.",
+    }  # fmt: skip
     return finished(
-        alt.LayerChart, chart, sentence, palette=palette, width=width, source=_OF_CLUSTER
+        alt.LayerChart, spec, sentence, palette=palette, width=width, source=_OF_CLUSTER
     )
 
 
@@ -321,50 +313,43 @@ def chart_incidents(
         "chart_incidents",
     )
     labels = _LABEL_WIDTH // 2 if width < 2 * _LABEL_WIDTH else _LABEL_WIDTH
-    drawn, tips = with_tooltips(
-        _named(incidents, 0.85 * labels - 10, width - labels), what="title", since="since",
-        until="until",
-        rows="n_rows", sessions="n_sessions",
-        cost="cost_usd", code="code", message="template", linked_by="linked_by",
-        incident="incident_id",
-    )  # fmt: skip
-    chosen = click_selection("chosen_incident", "incident_id")
+    drawn = _named(incidents, 0.85 * labels - 10, width - labels)
     lines = drawn["name"].to_list()
-    room = alt.Scale(type="utc", padding=8)  # for the marks at both ends
-    time = alt.X("since:T", title="UTC", scale=room, axis=utc_axis())
-    base = alt.Chart(drawn).encode(
-        y=alt.Y("name:N", sort=lines, title=None, axis=label_axis(labels - 10))
-    )
+    room = {"type": "utc", "padding": 8}  # for the marks at both ends
+    place = {
+        "x": field("since:T", title="UTC", scale=room, axis=UTC_AXIS),
+        "y": field("name:N", sort=lines, title=None, axis=label_axis(labels - 10)),
+        "color": {"value": palette["critical"]},
+    }
     # A burst of seconds would be too thin to see, so its start is marked.
-    bars = base.mark_bar(height=10, cornerRadius=2, clip=True).encode(
-        x=time, x2="until:T", color=alt.ColorValue(palette["critical"]), tooltip=tips,
-        opacity=fading(chosen),
-    )  # fmt: skip
-    ends = base.mark_point(filled=True, shape="diamond", size=50, clip=True).encode(
-        x=time, color=alt.ColorValue(palette["critical"]), tooltip=tips, opacity=fading(chosen)
-    )
+    bars = mark("bar", {**place, "x2": {"field": "until"}}, height=10, cornerRadius=2, clip=True)
+    starts = {**place, "opacity": fading("chosen_incident")}
+    ends = mark("point", starts, filled=True, shape="diamond", size=50, clip=True)
+    named = {**place, "text": field("words:N"), "color": {"value": palette["text"]}}
     # Labels extend away from the nearer edge.
     words = [
-        base.transform_filter(f"datum.is_late == {'true' if is_late else 'false'}")
-        .mark_text(
-            align="right" if is_late else "left",
-            dx=-8 if is_late else 8,
-            dy=-9,
-            fontSize=FONT_SIZE - 1,
-            clip=False,
-        )
-        .encode(x=time, text="words:N", color=alt.ColorValue(palette["text"]), tooltip=tips)
-        for is_late in (False, True)
+        {
+            **mark("text", named, align=align, dx=dx, dy=-9, fontSize=FONT_SIZE - 1, clip=False),
+            "transform": [{"filter": f"datum.is_late == {is_late}"}],
+            "has_tips": True,
+        }
+        for is_late, align, dx in (("false", "left", 8), ("true", "right", -8))
     ]
-    chart = alt.layer(
-        bars.add_params(chosen, movable_axes("incidents_axis")), ends, *words
-    ).properties(
-        width=width - labels,
-        height=_INCIDENT_ROW * max(len(lines), 1),
-        description=f"{incidents.height} incidents, {drawn.height} of them drawn.",
-    )
+    chosen = {"clicks": ("chosen_incident", "incident_id"), "moves": ("incidents_axis", "x")}
+    spec = {
+        "data": drawn,
+        "tooltips": {
+            "what": "title", "since": "since", "until": "until", "rows": "n_rows",
+            "sessions": "n_sessions", "cost": "cost_usd", "code": "code", "message": "template",
+            "linked_by": "linked_by", "incident": "incident_id",
+        },
+        "layer": [{**bars, **chosen}, {**ends, "has_tips": True}, *words],
+        "width": width - labels,
+        "height": _INCIDENT_ROW * max(len(lines), 1),
+        "description": f"{incidents.height} incidents, {drawn.height} of them drawn.",
+    }  # fmt: skip
     return finished(
-        alt.LayerChart, chart, sentence, palette=palette, width=width, source=_OF_INCIDENT
+        alt.LayerChart, spec, sentence, palette=palette, width=width, source=_OF_INCIDENT
     )
 
 
@@ -440,8 +425,10 @@ def chart_severity(
     >>> print(chart.description)
     711 entities by type and severity.
     """
-    chart: alt.FacetChart = as_chart(severity_spec(by_type, palette=palette, width=width))
-    return displayable(chart, palette, _OF_TYPE)
+    import altair as alt
+
+    spec = severity_spec(by_type, palette=palette, width=width)
+    return finished(alt.FacetChart, spec, "", palette=palette, width=width, source=_OF_TYPE)
 
 
 def severity_spec(by_type: pl.DataFrame, *, palette: Palette, width: int) -> Spec:

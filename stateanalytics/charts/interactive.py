@@ -24,15 +24,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
-from stateanalytics.charts.style import FONT_SIZE, VARIABLES, Palette, Source, wrapped
+from stateanalytics.charts.style import FONT_SIZE, VARIABLES, Palette, Source, field, wrapped
 from stateanalytics.core.redaction import redact_texts
 from stateanalytics.core.text import shortened, texts_within, visible
 from stateanalytics.core.words import dollars_each, how_long_each
 from stateanalytics.errors import needing
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from stateanalytics.charts.selecting import SelectableChart
 
 
@@ -42,7 +40,7 @@ FAINT = 0.25
 _DRAG = "[pointerdown[{key}event.shiftKey], window:pointerup] > window:pointermove!"
 
 
-def with_tooltips(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, list[alt.Tooltip]]:
+def with_tooltips(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, list[Spec]]:
     """A frame with the texts of tooltips, and the tooltips: names and their columns.
 
     Parameters
@@ -54,7 +52,7 @@ def with_tooltips(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, li
 
     Returns
     -------
-    tuple of polars.DataFrame and list of altair.Tooltip
+    tuple of polars.DataFrame and list of dict
         The frame with a text for each column: moments in UTC, durations in words, amounts in USD.
 
     Examples
@@ -63,19 +61,15 @@ def with_tooltips(frame: pl.DataFrame, **columns: str) -> tuple[pl.DataFrame, li
     >>> frame, tips = with_tooltips(runs, took="elapsed_s", cost="cost_usd", agent="agent")
     >>> frame.row(0)
     (5400.0, 0.5, '1 h 30 min', '$0.50')
-    >>> [tip.to_dict()["title"] for tip in tips]
+    >>> [tip["title"] for tip in tips]
     ['took', 'cost']
     """
-    import altair as alt
-
     known = {name: column for name, column in columns.items() if column in frame.columns}
     texts = [
         _text(column, frame.schema[column]).fill_null("–").alias(f"tooltip_{name}")
         for name, column in known.items()
     ]
-    tips = [
-        alt.Tooltip(f"tooltip_{name}:N", title=name.strip("_").replace("_", " ")) for name in known
-    ]
+    tips = [field(f"tooltip_{name}:N", title=name.strip("_").replace("_", " ")) for name in known]
     return frame.with_columns(texts), tips
 
 
@@ -96,56 +90,22 @@ def _text(column: str, dtype: pl.DataType) -> pl.Expr:
     )
 
 
-def click_selection(name: str, *fields: str, in_legend: bool = False) -> alt.Parameter:
-    """Selection of marks by their values in these columns, by a click on a mark or the legend."""
-    import altair as alt
-
-    legend: dict[str, Any] = {"bind": "legend"} if in_legend else {}
-    return alt.selection_point(name=name, fields=list(fields), **legend)
-
-
-def drag_selection(name: str, *encodings: str) -> alt.Parameter:
-    """Selection of a range by a drag."""
-    import altair as alt
-
-    axes: Any = list(encodings or ("x",))
-    return alt.selection_interval(name=name, encodings=axes, on=_DRAG.format(key="!"), zoom=False)
-
-
-def movable_axes(name: str, *encodings: str) -> alt.Parameter:
-    """Axes that a drag with shift moves and the wheel with ctrl zooms."""
-    import altair as alt
-
-    axes: Any = list(encodings or ("x",))
-    return alt.selection_interval(
-        name=name,
-        encodings=axes,
-        bind="scales",
-        on=_DRAG.format(key=""),
-        translate=_DRAG.format(key=""),
-        zoom="wheel![event.ctrlKey]",
-    )
-
-
-def fading(selection: alt.Parameter | alt.PredicateComposition, opacity: float = 1.0) -> Any:
+def fading(selection: str) -> Spec:
     """The opacity of a mark: less where others are selected."""
-    import altair as alt
-
-    shown = alt.when(selection).then(alt.value(opacity)).otherwise(alt.value(FAINT * opacity))
-    # Altair makes a channel of a mapping ten times more slowly.
-    return alt.OpacityValue(**shown)
+    return {"condition": [{"param": selection, "value": 1.0}], "value": FAINT}
 
 
 Spec = dict[str, Any]
 """A Vega-Lite specification in which ``data`` is a frame.
 
-In a notebook a mark with ``clicks`` (a name and columns) can be selected, one with ``moves`` (a
-name) moves the axes, and both show ``tooltips``, the columns of `with_tooltips`.
+In a notebook marks can be selected by the values of ``clicks`` (a name and columns), also in the
+legend (``in_legend``), or by a range of ``drags`` (a name and channels), ``moves`` (the same) moves
+the axes, and such marks and those with ``has_tips`` show ``tooltips``, columns of `with_tooltips`.
 """
-_LIVE = ("tooltips", "clicks", "moves")
+_LIVE = ("tooltips", "clicks", "in_legend", "drags", "moves", "has_tips")
 
 
-def as_chart(spec: Spec, tips: Sequence[alt.Tooltip] = ()) -> Any:
+def as_chart(spec: Spec, tips: Sequence[Spec] = ()) -> Any:
     """The Altair chart of a specification, with tooltips and selections."""
     import altair as alt
 
@@ -156,13 +116,26 @@ def as_chart(spec: Spec, tips: Sequence[alt.Tooltip] = ()) -> Any:
         return alt.FacetChart(**parts | {"spec": as_chart(spec["spec"], tips)})
     if "layer" in spec:
         return alt.LayerChart(**parts | {"layer": [as_chart(one, tips) for one in spec["layer"]]})
-    chart = alt.Chart(**parts | {"encoding": alt.FacetedEncoding(**spec["encoding"])})
+    encoding, selections = dict(spec["encoding"]), []
     if "clicks" in spec:
-        chosen = click_selection(*spec["clicks"])
-        return chart.encode(tooltip=tips, opacity=fading(chosen)).add_params(chosen)
+        name, *columns = spec["clicks"]
+        encoding["opacity"] = fading(name)
+        legend: dict[str, Any] = {"bind": "legend"} if "in_legend" in spec else {}
+        selections.append(alt.selection_point(name=name, fields=columns, **legend))
+    if "drags" in spec:
+        name, *axes = spec["drags"]
+        drag: Any = {"name": name, "encodings": axes, "on": _DRAG.format(key="!"), "zoom": False}
+        selections.append(alt.selection_interval(**drag))
     if "moves" in spec:
-        return chart.encode(tooltip=tips).add_params(movable_axes(spec["moves"]))
-    return chart
+        name, *axes = spec["moves"]
+        drag = {"on": _DRAG.format(key=""), "translate": _DRAG.format(key="")}
+        wheel = "wheel![event.ctrlKey]"
+        bound: Any = {"name": name, "encodings": axes, "bind": "scales", "zoom": wheel, **drag}
+        selections.append(alt.selection_interval(**bound))
+    if spec.get("has_tips", selections):
+        encoding["tooltip"] = tips
+    chart = alt.Chart(**parts | {"encoding": alt.FacetedEncoding(**encoding)})
+    return chart.add_params(*selections) if selections else chart
 
 
 def for_page(spec: Spec) -> Spec:
@@ -383,7 +356,8 @@ def finished(
     ----------
     kind : type
         What the chart is: altair's methods return wider types.
-    chart : altair top-level chart
+    chart : dict or altair top-level chart
+        A specification, or a chart made of several.
     sentence : str
         May hold text of a store, which is drawn as text. "" adds no title.
     palette : mapping of str to str
@@ -393,18 +367,18 @@ def finished(
     source : Source, optional
         The rows that its marks stand for.
     """
-    import altair as alt
-
+    if isinstance(chart, dict):
+        chart = as_chart(chart)
     if sentence:
         shown = visible(sentence)
-        title = alt.Title(
-            wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True),
-            anchor="start",
-            fontSize=FONT_SIZE + 1,
-            fontWeight="bold",
-            color=palette["text"],
-            offset=10,
-        )
+        title = {
+            "text": wrapped(shown, max(width, 130), FONT_SIZE + 1, is_bold=True),
+            "anchor": "start",
+            "fontSize": FONT_SIZE + 1,
+            "fontWeight": "bold",
+            "color": palette["text"],
+            "offset": 10,
+        }
         chart = chart.properties(title=title, description=shown)
     result: Kind = displayable(chart, palette, source)
     return result

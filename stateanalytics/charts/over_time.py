@@ -104,12 +104,12 @@ def chart_weeks(
         marks = changes.select(week, change=pl.Series(in_one_line(changes), dtype=pl.String))
         marks = marks.filter(pl.col("week").is_in(rows["week"].implode()))
         at_week = _change_rules("change", palette, x=style.field("week:O"))
-        rules = interactive.as_chart({"data": marks, **at_week})
-        panels = [panel + rules for panel in panels]
+        rules = {"data": marks, **at_week}
+        panels = [{**panel, "layer": [*panel["layer"], rules]} for panel in panels]
     if not panels:
-        panels = [alt.Chart(pl.DataFrame({"week": [], "value": []})).mark_point()]
+        panels = [{"data": pl.DataFrame({"week": [], "value": []}), **style.mark("point", {})}]
     with interactive.shared_selections():
-        chart = alt.concat(*panels, columns=columns, spacing=18)
+        chart = alt.concat(*map(interactive.as_chart, panels), columns=columns, spacing=18)
     words = _weeks_sentence(rows) if sentence is None else sentence
     drawn = min(columns, len(panels)) * (room + 40)
     return interactive.finished(
@@ -119,9 +119,7 @@ def chart_weeks(
 
 def _panel(
     series: pl.DataFrame, width: int, palette: style.Palette, *, has_measure: bool
-) -> alt.LayerChart:
-    import altair as alt
-
+) -> interactive.Spec:
     scale, unit = _scale(series)
     # An interval with only one end has no band.
     is_bounded = pl.col("lower").is_not_null() & pl.col("upper").is_not_null()
@@ -135,50 +133,48 @@ def _panel(
         *(pl.col(name) / scale for name in LIMITS if name in series.columns),
         is_part=pl.col("coverage") == "part",
     )
-    drawn, tips = interactive.with_tooltips(
-        drawn.with_columns(coverage=series["coverage"]), week="week", value="value",
-        at_least="lower", at_most="upper", covered="coverage",
-    )  # fmt: skip
-    chosen = interactive.click_selection("chosen_week", "week")
+    drawn = drawn.with_columns(coverage=series["coverage"])
     every = max(1, -(-drawn.height * 64 // width))
-    ticks = drawn["week"].to_list()[::-1][::every]
-    x = alt.X("week:O", title=None).scale(domain=drawn["week"].to_list())
-    x = x.axis(labelAngle=0, values=ticks, ticks=False, grid=False)
-    y = alt.Y("value:Q", title=None).axis(tickCount=3).scale(zero=True, nice=True)
-    base = alt.Chart(drawn)
-    colour = alt.value(palette["info"])
-    band = base.mark_area(fillOpacity=0.2).encode(x=x, y="lower:Q", y2="upper:Q", fill=colour)
-    line = base.mark_line(strokeWidth=1.5).encode(x=x, y=y, stroke=colour)
-    points = (
-        base.mark_point(size=28, filled=False, strokeWidth=1.5)
-        .encode(
-            x=x,
-            y=y,
-            stroke=colour,
-            fill=colour,
-            fillOpacity=alt.condition("datum.is_part", alt.value(0), alt.value(1)),
-            tooltip=tips,
-            opacity=interactive.fading(chosen),
-        )
-        .add_params(chosen)
-    )
+    weeks = drawn["week"].to_list()
+    axis = {"labelAngle": 0, "values": weeks[::-1][::every], "ticks": False, "grid": False}
+    x = style.field("week:O", title=None, scale={"domain": weeks}, axis=axis)
+    scaled = {"axis": {"tickCount": 3}, "scale": {"zero": True, "nice": True}}
+    place = {"x": x, "y": style.field("value:Q", title=None, **scaled)}
+    colour = {"value": palette["info"]}
+    ends = {"x": x, "y": style.field("lower:Q"), "y2": {"field": "upper"}, "fill": colour}
+    hollow = style.where("datum.is_part", 0, 1)
+    shown = {**place, "stroke": colour, "fill": colour, "fillOpacity": hollow}
+    points = style.mark("point", shown, size=28, filled=False, strokeWidth=1.5)
     name = _panel_title(series.row(0, named=True), has_measure=has_measure)
     ending = f" ({unit})" if unit else ""
     words = style.fitted(visible(name), width + 40 - style.width_of(ending)) + ending
-    title = alt.Title(
-        words, anchor="start", fontSize=style.FONT_SIZE,
-        fontWeight="normal", color=palette["text"], offset=4,
-    )  # fmt: skip
+    title = {
+        "text": words, "anchor": "start", "fontSize": style.FONT_SIZE,
+        "fontWeight": "normal", "color": palette["text"], "offset": 4,
+    }  # fmt: skip
+    dashes: dict[str, Any] = {"strokeDash": [4, 3], "strokeWidth": 1, "interpolate": "step"}
+    grey = {"x": x, "stroke": {"value": palette["muted"]}}
     limits = [
-        base.mark_line(strokeDash=[4, 3], strokeWidth=1, interpolate="step").encode(
-            x=x, y=f"{name}:Q", stroke=alt.StrokeValue(palette["muted"])
-        )
+        style.mark("line", {**grey, "y": style.field(f"{name}:Q")}, **dashes)
         for name in LIMITS
         if name in drawn.columns and drawn[name].count()
     ]
-    layers: Any = alt.layer(band, *limits, line, points)
-    panel: alt.LayerChart = layers.properties(width=width, height=70, title=title)
-    return panel
+    return {
+        "data": drawn,
+        "tooltips": {
+            "week": "week", "value": "value", "at_least": "lower", "at_most": "upper",
+            "covered": "coverage",
+        },
+        "layer": [
+            style.mark("area", ends, fillOpacity=0.2),
+            *limits,
+            style.mark("line", {**place, "stroke": colour}, strokeWidth=1.5),
+            {**points, "clicks": ("chosen_week", "week")},
+        ],
+        "width": width,
+        "height": 70,
+        "title": title,
+    }  # fmt: skip
 
 
 def _panel_title(row: dict[str, Any], *, has_measure: bool) -> str:
@@ -285,54 +281,58 @@ def chart_compare(
         )
         frame = pl.concat([frame, lines.join(sizes.select("group"), how="cross")], how="diagonal")
         frame = frame.filter(pl.col("group").is_in(names))
-    drawn, tips = interactive.with_tooltips(
-        frame, of="group", from_="since", to="until", value="value", at_least="low",
-        at_most="high", n="n", of_runs="n_of", before="value_before", difference="difference",
-        verdict="verdict",
-    )  # fmt: skip
-    chosen = interactive.click_selection("chosen_groups", *by, "since", "until")
-    kept = drawn.filter(pl.col("value").is_not_null())
+    n_values = frame["value"].count()
     title = f"{measure.name.replace('_', ' ')} ({measure.unit})"
-    form = FORMATS.get(measure.unit, "~s")
-    scale = alt.Scale(zero=measure.kind != "median")
-    number: dict[str, Any] = {"axis": alt.Axis(format=form, tickCount=3 if comparison.every else 5)}
-    colour, muted = alt.value(palette["info"]), alt.value(palette["muted"])
-    points = (
-        alt.Chart(drawn)
-        .mark_point(filled=True, size=40)
-        .encode(tooltip=tips, color=colour, opacity=interactive.fading(chosen))
-        .add_params(chosen)
-    )
+    axis = {"format": FORMATS.get(measure.unit, "~s"), "tickCount": 3 if comparison.every else 5}
+    number: dict[str, Any] = {"axis": axis, "scale": {"zero": measure.kind != "median"}}
+    colour, muted = {"value": palette["info"]}, {"value": palette["muted"]}
+    points = {"filled": True, "size": 40}
+    clicks = {"clicks": ("chosen_groups", *by, "since", "until")}
     source = style.Source(comparison.table, comparison.conditions, where=comparison.where)
-    about = f"{title}, {len(names)} groups, {kept.height} values."
     room: dict[str, Any] = {"palette": palette, "width": width, "source": source}
     words = visible(sentence or comparison.title)
+    spec: interactive.Spec = {
+        "data": frame,
+        "tooltips": {
+            "of": "group", "from_": "since", "to": "until", "value": "value", "at_least": "low",
+            "at_most": "high", "n": "n", "of_runs": "n_of", "before": "value_before",
+            "difference": "difference", "verdict": "verdict",
+        },
+        "description": f"{title}, {len(names)} groups, {n_values} values.",
+    }  # fmt: skip
     if not comparison.every:
-        y = alt.Y("group:N", sort=names, title=None, axis=style.label_axis(220))
-        x = alt.X("value:Q", title=title, scale=scale, **number)
-        base = alt.Chart(drawn).encode(y=y)
-        layers = [base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q", color=colour)]
-        if "value_before" in drawn.columns:
-            layers.append(base.mark_tick(thickness=2).encode(x="value_before:Q", color=muted))
-        layers.append(points.encode(x=x, y=y))
-        side = alt.layer(*layers, data=drawn).properties(
-            width=width - 220, height=alt.Step(24), description=about
+        y = style.field("group:N", sort=names, title=None, axis=style.label_axis(220))
+        x = style.field("value:Q", title=title, **number)
+        ends = {"x": style.field("low:Q"), "x2": {"field": "high"}}
+        layers = [style.mark("rule", {**ends, "y": y, "color": colour}, strokeWidth=2)]
+        if "value_before" in frame.columns:
+            before = {"x": style.field("value_before:Q"), "y": y, "color": muted}
+            layers.append(style.mark("tick", before, thickness=2))
+        layers.append(
+            {**style.mark("point", {"x": x, "y": y, "color": colour}, **points), **clicks}
         )
-        return interactive.finished(alt.LayerChart, side, words, **room)
-    x = alt.X("since:T", title="UTC", axis=style.utc_axis()).scale(type="utc", padding=8)
-    y = alt.Y("value:Q", title=None, scale=scale, **number)
-    base = alt.Chart(drawn).encode(x=x)
+        spec |= {"layer": layers, "width": width - 220, "height": {"step": 24}}
+        return interactive.finished(alt.LayerChart, spec, words, **room)
+    scale = {"type": "utc", "padding": 8}
+    place = {
+        "x": style.field("since:T", title="UTC", axis=style.UTC_AXIS, scale=scale),
+        "y": style.field("value:Q", title=None, **number),
+    }
+    ends = {"y": style.field("low:Q"), "y2": {"field": "high"}, "fill": colour}
     layers = [
-        base.mark_area(fillOpacity=0.2).encode(y="low:Q", y2="high:Q", fill=colour),
-        base.mark_line(strokeWidth=1.5).encode(y=y, stroke=colour),
-        points.encode(x=x, y=y),
+        style.mark("area", {**place, **ends}, fillOpacity=0.2),
+        style.mark("line", {**place, "stroke": colour}, strokeWidth=1.5),
+        {**style.mark("point", {**place, "color": colour}, **points), **clicks},
     ]
-    if "change" in drawn.columns:
+    if "change" in frame.columns:
         at = style.field("changed_at:T", scale={"type": "utc"})
-        layers.insert(0, interactive.as_chart(_change_rules("change", palette, x=at)))
-    rows = alt.layer(*layers, data=drawn).properties(width=width, height=80)
-    chart = rows.facet(row=alt.Row("group:N", sort=names, header=style.HEADER), spacing=12)
-    return interactive.finished(alt.FacetChart, chart.properties(description=about), words, **room)
+        layers.insert(0, _change_rules("change", palette, x=at))
+    spec |= {
+        "spec": {"layer": layers, "width": width, "height": 80},
+        "facet": {"row": style.field("group:N", sort=names, header=style.HEADER)},
+        "spacing": 12,
+    }
+    return interactive.finished(alt.FacetChart, spec, words, **room)
 
 
 def _change_rules(column: str, palette: style.Palette, **place: Any) -> interactive.Spec:
@@ -392,10 +392,11 @@ def chart_over_time(
     >>> print(chart.description)
     29 runs by when and how they ended.
     """
-    chart: alt.FacetChart = interactive.as_chart(
-        over_time_spec(counts, palette=palette, width=width)
-    )
-    return interactive.displayable(chart, palette, _OF_ENDING)
+    import altair as alt
+
+    spec = over_time_spec(counts, palette=palette, width=width)
+    room: dict[str, Any] = {"palette": palette, "width": width, "source": _OF_ENDING}
+    return interactive.finished(alt.FacetChart, spec, "", **room)
 
 
 def over_time_spec(counts: pl.DataFrame, *, palette: style.Palette, width: int) -> interactive.Spec:

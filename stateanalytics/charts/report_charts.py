@@ -12,7 +12,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -77,9 +76,10 @@ def draw(sections: Mapping[str, Plain]) -> Drawings:
 def _charts(name: str, section: Plain, clean: Callable[[Plain], Plain] = dict) -> Plain:
     """What `drawing` needs for each width of the chart of a section."""
     # To clean the rest of a section takes longer than to specify its charts.
-    shown = clean({key: section[key] for key in KEYS[name]})
+    specify, keys = DRAWN[name]
+    shown = clean({key: section[key] for key in keys})
     if name not in _SPECIFIED or _SPECIFIED[name][0] != shown:
-        _SPECIFIED[name] = shown, DRAWN[name](shown)
+        _SPECIFIED[name] = shown, specify(shown)
     return _SPECIFIED[name][1]
 
 
@@ -163,24 +163,14 @@ def _thresholds(section: Plain) -> Plain:
     return _for_widths("thresholds", sheet["finding"], worksheet_spec, frame)
 
 
-KEYS = {
-    "attention": ("by_type", "finding"),
-    "over_time": ("endings", "rows", "finding"),
-    "detectors": ("pairs", "said", "finding"),
-    "durations": ("steps", "slow_after_s", "finding"),
-    "thresholds": ("worksheet",),
+DRAWN: Mapping[str, tuple[Callable[[Plain], Plain], tuple[str, ...]]] = {
+    "attention": (_attention, ("by_type", "finding")),
+    "over_time": (_over_time, ("endings", "rows", "finding")),
+    "detectors": (_detectors, ("pairs", "said", "finding")),
+    "durations": (_durations, ("steps", "slow_after_s", "finding")),
+    "thresholds": (_thresholds, ("worksheet",)),
 }
-"""What of each section its chart shows."""
-# Sections with a chart; the others are tables and sentences.
-DRAWN: Mapping[str, Callable[[Plain], Plain]] = MappingProxyType(
-    {
-        "attention": _attention,
-        "over_time": _over_time,
-        "detectors": _detectors,
-        "durations": _durations,
-        "thresholds": _thresholds,
-    }
-)
+"""Sections with a chart, and what of each it shows; the others are tables and sentences."""
 
 
 def _for_widths(name: str, label: str, spec: Callable[..., Spec], *given: Any) -> Plain:

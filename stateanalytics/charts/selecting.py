@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import polars as pl
 
 from stateanalytics.charts import vega
+from stateanalytics.charts.style import Source
 from stateanalytics.errors import ArgumentError
 from stateanalytics.io.sqlite_copy import quoted
 from stateanalytics.sql.conditions import literal
-
-if TYPE_CHECKING:
-    from stateanalytics.charts.style import Source
 
 
 class SelectableChart(alt.JupyterChart):

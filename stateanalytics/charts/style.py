@@ -15,17 +15,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import polars as pl
 
 from stateanalytics.charts.vega import BOLD, LETTERS, OTHER
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long
-
-if TYPE_CHECKING:
-    import altair as alt
-
 
 FONT_SIZE = 12
 HEADER = {"labelOrient": "top", "labelAnchor": "start", "labelPadding": 2}
@@ -73,11 +69,8 @@ def largest(frame: pl.DataFrame, column: str) -> float:
     return float(frame[column].cast(pl.Float64).max() or 0)  # type: ignore[arg-type]
 
 
-def utc_axis() -> alt.Axis:
-    """An axis of moments with a 24-hour clock."""
-    import altair as alt
-
-    return alt.Axis(tickCount=6, format={"hours": "%H:%M", "minutes": "%H:%M"})
+UTC_AXIS = {"tickCount": 6, "format": {"hours": "%H:%M", "minutes": "%H:%M"}}
+"""An axis of moments with a 24-hour clock."""
 
 
 def field(shorthand: str, **options: Any) -> dict[str, Any]:
@@ -91,12 +84,10 @@ def mark(kind: str, encoding: dict[str, Any], **options: Any) -> dict[str, Any]:
     return {"mark": {"type": kind, **options}, "encoding": encoding}
 
 
-def share_axis(field: str, title: str) -> alt.Y:
+def share_axis(column: str, title: str) -> dict[str, Any]:
     """A vertical axis of shares from 0 to 100 %."""
-    import altair as alt
-
-    axis = alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1])
-    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(domain=[0, 1]), axis=axis)
+    axis = {"format": "%", "values": [0, 0.25, 0.5, 0.75, 1]}
+    return field(f"{column}:Q", title=title, scale={"domain": [0, 1]}, axis=axis)
 
 
 def label_axis(room: float, **options: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Lines can be distinguished without colour: each stratum has a dash pattern and a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -20,10 +20,12 @@ from stateanalytics.charts.style import (
     Palette,
     Source,
     axis_title,
+    field,
     fitted,
     label_axis,
     largest,
     log_time,
+    mark,
     share_axis,
     ticks_between,
     widest,
@@ -99,79 +101,80 @@ def chart_survival(
     check_columns(curve, NEEDED, "chart_survival")
     strata = [name for name in curve.columns if name not in _CURVE_COLUMNS]
     drawn = _drawable(with_strata(curve, strata, size="n_at_risk"))
-    drawn, tips = interactive.with_tooltips(
-        drawn, of="stratum", after="duration_s", still_going="survival", at_least="survival_low",
-        at_most="survival_high", at_risk="n_at_risk", ended="n_events", cut_off="n_cut_off",
-    )  # fmt: skip
     names, high = strata_of(drawn), max(largest(drawn, "duration_s"), 60.0)
-    low = _beginning(drawn)
+    low = _beginning(drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0))
     left = round(widest([*names, "at risk"])) + 20
     room = width - (0 if names == [ALL] else round(widest(names)) + 40)
     title = axis_title(f"time since start of {what}")
     durations = log_time("duration_s", low_s=low, high_s=high, title=title, width=room)
-    time = alt.X(**durations)
-    share = share_axis("survival", "still going")
-    fill = alt.Scale(domain=names, range=[palette[name] for name in OF_GROUPS[: len(names)]])
-    dashes = alt.Scale(domain=names, range=list(DASHES[: len(names)]))
     key = None if names == [ALL] else _key(palette)
-    colour = alt.Color("stratum:N", scale=fill, legend=key, title=None)
-    dash = alt.StrokeDash("stratum:N", scale=dashes, legend=key, title=None)
-    base = alt.Chart(drawn)
-    band = base.mark_area(interpolate="step-after", opacity=0.15, clip=True).encode(
-        x=time, y="survival_low:Q", y2="survival_high:Q", color=colour
-    )
-    line = base.mark_line(interpolate="step-after", strokeWidth=2, clip=True).encode(
-        x=time, y=share, color=colour, strokeDash=dash
-    )
-    cut = (
-        alt.Chart(drawn.filter(pl.col("n_cut_off") > 0))
-        .mark_tick(orient="vertical", size=9, thickness=1.5, clip=True)
-        .encode(x=time, y=share, color=colour)
-    )
+    fill = {"domain": names, "range": [palette[name] for name in OF_GROUPS[: len(names)]]}
+    dashes = {"domain": names, "range": list(DASHES[: len(names)])}
+    place = {
+        "x": durations,
+        "y": share_axis("survival", "still going"),
+        "color": field("stratum:N", scale=fill, legend=key, title=None),
+    }
+    ends = {"y": field("survival_low:Q"), "y2": {"field": "survival_high"}}
+    dashed = {**place, "strokeDash": field("stratum:N", scale=dashes, legend=key, title=None)}
+    step: dict[str, Any] = {"interpolate": "step-after", "clip": True}
+    band = mark("area", {**place, **ends}, opacity=0.15, **step)
+    cut = mark("tick", place, orient="vertical", size=9, thickness=1.5, clip=True)
     # Invisible and last, so that the pointer meets it: a line has the tooltip of one row only.
-    points = base.mark_point(size=120, opacity=0, filled=True, clip=True).encode(
-        x=time, y=share, color=colour, tooltip=tips
-    )
-    at_risk = _counts(drawn, names, ticks_between(low, high, room))
-    table = (
-        alt.Chart(at_risk)
-        .mark_text(fontSize=FONT_SIZE - 1)
-        .encode(
-            x=alt.X(**{**durations, "title": None, "axis": None}),
-            y=alt.Y(
-                "stratum:N", sort=names, title=None, axis=label_axis(left, labelExpr=_ROW_LABEL)
-            ),
-            text="n_at_risk:Q",
-            color=alt.ColorValue(palette["muted"]),
-        )
-        .properties(width=room, height=16 * len(names))
-    )
-    drag = interactive.drag_selection("chosen_durations")
-    axes = interactive.movable_axes("survival_axis")
-    top = alt.layer(band.add_params(drag, axes), line, cut, points).properties(
-        width=room, height=height
-    )
+    points = mark("point", place, size=120, opacity=0, filled=True, clip=True)
+    top = {
+        "data": drawn,
+        "tooltips": {
+            "of": "stratum", "after": "duration_s", "still_going": "survival",
+            "at_least": "survival_low", "at_most": "survival_high", "at_risk": "n_at_risk",
+            "ended": "n_events", "cut_off": "n_cut_off",
+        },
+        "layer": [
+            {
+                **band,
+                "drags": ("chosen_durations", "x"),
+                "moves": ("survival_axis", "x"),
+                "has_tips": False,
+            },
+            mark("line", dashed, strokeWidth=2, **step),
+            {**cut, "data": drawn.filter(pl.col("n_cut_off") > 0)},
+            {**points, "has_tips": True},
+        ],
+        "width": room,
+        "height": height,
+    }  # fmt: skip
+    rows = label_axis(left, labelExpr=_ROW_LABEL)
+    at_risk = {
+        "x": {**durations, "title": None, "axis": None},
+        "y": field("stratum:N", sort=names, title=None, axis=rows),
+        "text": field("n_at_risk:Q"),
+        "color": {"value": palette["muted"]},
+    }
+    table = {
+        **mark("text", at_risk, fontSize=FONT_SIZE - 1),
+        "data": _counts(drawn, names, ticks_between(low, high, room)),
+        "width": room,
+        "height": 16 * len(names),
+    }
     words = say_survival(curve, what=what) if sentence is None else sentence
-    chart = alt.vconcat(top, table, spacing=4)
+    chart = alt.vconcat(*map(interactive.as_chart, (top, table)), spacing=4)
     return interactive.finished(
         alt.VConcatChart, chart, words, palette=palette, width=width, source=_OF_DURATION
     )
 
 
-def _key(palette: Palette) -> alt.Legend:
+def _key(palette: Palette) -> interactive.Spec:
     """Names of lines next to the plot: at their ends, a line would cross a name."""
-    import altair as alt
-
-    return alt.Legend(
-        orient="right",
-        symbolType="stroke",
-        symbolSize=400,
-        symbolStrokeWidth=2,
-        labelColor=palette["text"],
-        labelFontSize=FONT_SIZE,
-        labelLimit=_MOST_LABELS,
-        symbolOpacity=1,
-    )
+    return {
+        "orient": "right",
+        "symbolType": "stroke",
+        "symbolSize": 400,
+        "symbolStrokeWidth": 2,
+        "labelColor": palette["text"],
+        "labelFontSize": FONT_SIZE,
+        "labelLimit": _MOST_LABELS,
+        "symbolOpacity": 1,
+    }
 
 
 def _drawable(curve: pl.DataFrame) -> pl.DataFrame:
@@ -227,10 +230,10 @@ def _counts(drawn: pl.DataFrame, names: list[str], ticks: list[int]) -> pl.DataF
     )
 
 
-def _beginning(drawn: pl.DataFrame) -> float:
-    """Half of the shortest duration, so that the curve visibly begins at 1."""
-    shortest = drawn.filter(pl.col("n_events") + pl.col("n_cut_off") > 0)["duration_s"].min()
-    return max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
+def _beginning(ended: pl.DataFrame) -> float:
+    """Half of the shortest duration, so that the curve visibly begins at 1, and shares at 0."""
+    shortest: Any = ended["duration_s"].min()
+    return max(SHORTEST_S, float(shortest or 1.0) / 2)
 
 
 def with_strata(frame: pl.DataFrame, strata: Sequence[str], *, size: str) -> pl.DataFrame:
@@ -350,58 +353,56 @@ def chart_cumulative_incidence(
             "filter one: incidence.filter(kind='flow').drop('kind')",
         )
     drawn, order = _stacked(incidence)
-    drawn, tips = interactive.with_tooltips(
-        drawn.with_columns(share=pl.col("high") - pl.col("low")), what="fate", share="share",
-        after="duration_s",
-    )  # fmt: skip
-    chosen = interactive.click_selection("chosen_fate", "ending")
+    drawn = drawn.with_columns(share=pl.col("high") - pl.col("low"))
     high = max(largest(drawn, "duration_s"), 60.0)
-    shortest = incidence.filter(pl.col("incidence") > 0)["duration_s"].min()
-    low = max(SHORTEST_S, float(shortest or 1.0) / 2)  # type: ignore[arg-type]
+    low = _beginning(incidence.filter(pl.col("incidence") > 0))
     fills = {ending.words: palette[ending.colour] for ending in ENDINGS.values()}
     # Running is no ending: it is the remainder.
     fills[ENDINGS[RUNNING].words] = palette["line"]
-    fill = alt.Scale(domain=order, range=[fills.get(name, palette["neutral"]) for name in order])
+    fill = {"domain": order, "range": [fills.get(name, palette["neutral"]) for name in order]}
     room = width - _AREA_LABELS
     title = axis_title(f"time since start of {what}")
-    time = alt.X(**log_time("duration_s", low_s=low, high_s=high, title=title, width=room))
-    share = share_axis("low", axis_title(f"of all {what}", height))
-    areas = (
-        alt.Chart(drawn)
-        .mark_area(interpolate="step-after", stroke=palette["surface"], strokeWidth=0.6)
-        .encode(
-            x=time,
-            y=share,
-            y2="high:Q",
-            fill=alt.Fill("fate:N", scale=fill, legend=None),
-            opacity=interactive.fading(chosen),
-            detail="ending:N",
-        )
-        .add_params(chosen)
-    )
+    place = {
+        "x": log_time("duration_s", low_s=low, high_s=high, title=title, width=room),
+        "y": share_axis("low", axis_title(f"of all {what}", height)),
+        "y2": {"field": "high"},
+    }
+    filled = {
+        **place,
+        "fill": field("fate:N", scale=fill, legend=None),
+        "detail": field("ending:N"),
+    }
+    edge = {"stroke": palette["surface"], "strokeWidth": 0.6}
+    tips = {"what": "fate", "share": "share", "after": "duration_s"}
+    areas = {
+        **mark("area", filled, interpolate="step-after", **edge),
+        "data": drawn,
+        "tooltips": tips,
+        "clicks": ("chosen_fate", "ending"),
+        "has_tips": False,
+    }
     # Invisible, for the pointer: an area has the tooltip of one row only.
     until = pl.col("duration_s").shift(-1).over("fate", order_by="duration_s").fill_null(high)
-    edges = (
-        alt.Chart(drawn.with_columns(until_s=until).filter(pl.col("share") > 0))
-        .mark_rect(opacity=0, clip=True)
-        .encode(x=time, x2="until_s:Q", y=share, y2="high:Q", tooltip=tips)
-    )
-    names = (
-        alt.Chart(_area_labels(drawn, order))
-        .mark_text(align="left", dx=6, baseline="middle", fontSize=FONT_SIZE)
-        .encode(
-            x=alt.value(room),
-            y=alt.Y("label_at:Q", scale=alt.Scale(domain=[0, 1])),
-            text="label:N",
-            color=alt.ColorValue(palette["text"]),
-        )
-    )
-    chart = alt.layer(areas, edges, names).properties(width=room, height=height)
+    edges = {
+        **mark("rect", {**place, "x2": {"field": "until_s"}}, opacity=0, clip=True),
+        "data": drawn.with_columns(until_s=until).filter(pl.col("share") > 0),
+        "tooltips": tips,
+        "has_tips": True,
+    }
+    labels = {
+        "x": {"value": room},
+        "y": field("label_at:Q", scale={"domain": [0, 1]}),
+        "text": field("label:N"),
+        "color": {"value": palette["text"]},
+    }
+    names = mark("text", labels, align="left", dx=6, baseline="middle", fontSize=FONT_SIZE)
+    layers = [areas, edges, {**names, "data": _area_labels(drawn, order)}]
+    spec = {"layer": layers, "width": room, "height": height}
     words = (
         say_cumulative_incidence(incidence, at_s=at_s, what=what) if sentence is None else sentence
     )
     return interactive.finished(
-        alt.LayerChart, chart, words, palette=palette, width=width, source=_OF_FATE
+        alt.LayerChart, spec, words, palette=palette, width=width, source=_OF_FATE
     )
 
 
@@ -465,7 +466,7 @@ def _area_labels(drawn: pl.DataFrame, order: list[str]) -> pl.DataFrame:
 _MOST_STRATA = 3
 
 
-def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95) -> str:
+def say_survival(curve: pl.DataFrame, *, what: str = "runs") -> str:
     """The median with its interval, and a late quantile, in a sentence.
 
     Examples
@@ -477,17 +478,13 @@ def say_survival(curve: pl.DataFrame, *, what: str = "runs", prob: float = 0.95)
     """
     if curve.is_empty():
         return say("chart.no_runs", what=what)
-    at_probs = quantiles(curve, [0.5, prob])
+    at_probs = quantiles(curve, [0.5, 0.95])
     strata = at_probs.columns[: at_probs.columns.index("prob")]
     if not strata:
-        median, late = (
-            at_probs.filter(pl.col("prob") == p).row(0, named=True) for p in (0.5, prob)
-        )
+        median, late = at_probs.iter_rows(named=True)
         name = "chart.median" if late["duration_s"] is None else "chart.median_and_late"
-        percentile = f"p{100 * prob:g}"
-        return say(
-            name, what=what, median=_within(median), late=percentile, seconds=late["duration_s"]
-        )
+        given = {"median": _within(median), "late": "p95", "seconds": late["duration_s"]}
+        return say(name, what=what, **given)
     largest = curve.group_by(strata).agg(n=pl.col("n_at_risk").max())
     medians = (
         at_probs.filter(pl.col("prob") == 0.5)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from stateanalytics.charts import style
-from stateanalytics.charts.interactive import Spec, as_chart, finished, movable_axes, with_tooltips
+from stateanalytics.charts.interactive import Spec, finished
 from stateanalytics.core.text import visible
 from stateanalytics.core.words import how_long, per_hundred, say
 from stateanalytics.errors import ArgumentError, check_columns
@@ -71,9 +71,9 @@ def chart_worksheet(
     """
     import altair as alt
 
-    chart = as_chart(worksheet_spec(curve, palette=palette, width=width, height=height))
+    spec = worksheet_spec(curve, palette=palette, width=width, height=height)
     heading = say_worksheet(curve) if sentence is None else sentence
-    return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
+    return finished(alt.LayerChart, spec, heading, palette=palette, width=width)
 
 
 def worksheet_spec(
@@ -110,7 +110,7 @@ def worksheet_spec(
     points = style.mark("point", place, size=28, filled=True, opacity=1, clip=True)
     # Invisible and larger, so that the pointer meets them.
     near = style.mark("point", place, size=160, filled=True, opacity=0, clip=True)
-    near["moves"] = "worksheet_axis"
+    near["moves"] = "worksheet_axis", "x"
     curve_of = {
         "data": drawn,
         "tooltips": {
@@ -222,55 +222,47 @@ def chart_false_alarms(
             "filter one: sheet.filter(kind='flow')",
         )
     known = sheet.filter(pl.col(RATE).is_not_null()).sort("threshold_s")
-    drawn, tips = with_tooltips(
-        _near(known, known["is_today"], times=4), silence="threshold_s", false_alarms=RATE,
-        at_least=f"{RATE}_low", at_most=f"{RATE}_high", constants="constants",
-    )  # fmt: skip
+    drawn = _near(known, known["is_today"], times=4)
     low = float(drawn["threshold_s"].min() or 1.0)  # type: ignore[arg-type]
     high = max(style.largest(drawn, "threshold_s"), 4 * low)
     title = "silence until the alarm (the delay)"
     delay = style.log_time("threshold_s", low_s=low, high_s=high, title=title, width=width)
-    silence = alt.X(**delay)
-    scale = alt.Scale(
-        type="sqrt", domain=[0, max(style.largest(drawn, f"{RATE}_high"), 1.0)], nice=False
-    )
-
-    def alarms(column: str) -> alt.Y:
-        return alt.Y(f"{column}:Q", title="false alarms per 100 session-hours", scale=scale).axis(
-            tickCount=5
-        )
-
-    base = alt.Chart(drawn)
-    band = base.mark_area(opacity=0.18).encode(
-        x=silence,
-        y=alarms(f"{RATE}_low"),
-        y2=f"{RATE}_high:Q",
-        color=alt.ColorValue(palette["info"]),
-    )
-    line = base.mark_line(strokeWidth=2, clip=True).encode(
-        x=silence, y=alarms(RATE), color=alt.ColorValue(palette["info"])
-    )
+    most = max(style.largest(drawn, f"{RATE}_high"), 1.0)
+    alarms = {
+        "title": "false alarms per 100 session-hours",
+        "scale": {"type": "sqrt", "domain": [0, most], "nice": False},
+        "axis": {"tickCount": 5},
+    }
+    place = {"x": delay, "y": style.field(f"{RATE}:Q", **alarms)}
+    drawn_in = {"color": {"value": palette["info"]}}
+    ends = {"y": style.field(f"{RATE}_low:Q", **alarms), "y2": {"field": f"{RATE}_high"}}
     # Invisible, for the pointer: a line has the tooltip of one row only.
-    points = (
-        base.mark_point(size=120, opacity=0, filled=True, clip=True)
-        .encode(x=silence, y=alarms(RATE), tooltip=tips)
-        .add_params(movable_axes("alarms_axis"))
-    )
+    points = style.mark("point", place, size=120, opacity=0, filled=True, clip=True)
+    curve = {
+        "data": drawn,
+        "tooltips": {
+            "silence": "threshold_s", "false_alarms": RATE, "at_least": f"{RATE}_low",
+            "at_most": f"{RATE}_high", "constants": "constants",
+        },
+        "layer": [
+            style.mark("area", {"x": delay, **ends, **drawn_in}, opacity=0.18),
+            style.mark("line", {**place, **drawn_in}, strokeWidth=2, clip=True),
+            {**points, "moves": ("alarms_axis", "x")},
+        ],
+    }  # fmt: skip
     marks = _constant_marks(drawn, (low * high) ** 0.5)
-    rules = (
-        alt.Chart(marks)
-        .mark_rule(strokeDash=[4, 3])
-        .encode(x=silence, color=alt.ColorValue(palette["muted"]))
-    )
+    rule = style.mark("rule", {"x": delay, "color": {"value": palette["muted"]}}, strokeDash=[4, 3])
     names = style.leaning_labels(
         marks, delay, dx=4, palette=palette, ends_s=(low, high), width=width
     )
-    curve = alt.layer(band, line, points)
-    own_scales = alt.Resolve(scale={"y": "independent"})
-    layers = curve, rules, *map(as_chart, names)
-    chart = alt.layer(*layers, resolve=own_scales, width=width, height=height)
+    spec = {
+        "layer": [curve, {**rule, "data": marks}, *names],
+        "resolve": {"scale": {"y": "independent"}},
+        "width": width,
+        "height": height,
+    }
     heading = say_false_alarms(sheet, what=what) if sentence is None else sentence
-    return finished(alt.LayerChart, chart, heading, palette=palette, width=width)
+    return finished(alt.LayerChart, spec, heading, palette=palette, width=width)
 
 
 def _constant_marks(drawn: pl.DataFrame, middle_s: float) -> pl.DataFrame:

@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.charts.interactive import drag_selection, finished, movable_axes, with_tooltips
-from stateanalytics.charts.style import FONT_SIZE, LIGHT, Palette, fitted, label_axis, width_of
+from stateanalytics.charts.interactive import finished
+from stateanalytics.charts.style import (
+    FONT_SIZE,
+    LIGHT,
+    Palette,
+    field,
+    fitted,
+    label_axis,
+    mark,
+    width_of,
+)
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import BAD_ENDS
@@ -59,46 +68,41 @@ def chart_timeline(
     import altair as alt
 
     check_columns(timeline, NEEDED, "chart_timeline")
-    drawn, tips = with_tooltips(
-        _drawn(timeline, width), at="at", until="until", what="what", detail="detail"
-    )
+    drawn = _drawn(timeline, width)
     lanes = [lane for lane in LANES if lane in drawn["lane"]]
     lines = drawn["line"].unique(maintain_order=True).to_list()
-    lane = alt.Y("line:N", sort=lines, title=None, axis=label_axis(_LABELS))
-    time = (
-        alt.X("at:T", title="UTC")
-        .scale(type="utc", nice=False)
-        .axis(format=_day_or_hour(drawn), tickCount=max(2, width // 110))
-    )
-    fills = alt.Scale(
-        domain=[*lanes, "past a limit", "failed"],
-        range=[
+    axis = {"format": _day_or_hour(drawn), "tickCount": max(2, width // 110)}
+    scale = {"type": "utc", "nice": False}
+    place = {
+        "y": field("line:N", sort=lines, title=None, axis=label_axis(_LABELS)),
+        "x": field("at:T", title="UTC", scale=scale, axis=axis),
+    }
+    fills = {
+        "domain": [*lanes, "past a limit", "failed"],
+        "range": [
             *(palette[_FILLS.get(name, "muted")] for name in lanes),
             *(palette["critical"] for _ in range(2)),
         ],
-    )
-    base = alt.Chart(drawn).encode(y=lane, x=time, tooltip=tips)
-    fill = alt.Color("fill:N", scale=fills, legend=None)
-    bars = (
-        base.transform_filter("datum.lasts")
-        .mark_bar(height=14, clip=True, fillOpacity=0.4, stroke=palette["surface"], strokeWidth=1)
-        .encode(x2="until:T", color=fill)
-        .add_params(drag_selection("chosen_time"), movable_axes("timeline_axis"))
-    )
-    moments = (
-        base.transform_filter("!datum.lasts")
-        .mark_tick(thickness=2, height=16, orient="vertical", clip=True)
-        .encode(color=fill)
-    )
-    names = (
-        base.transform_filter("datum.label != ''")
-        .mark_text(align="left", dx=4, fontSize=FONT_SIZE - 1)
-        .encode(text="label:N", color=alt.ColorValue(palette["text"]))
-    )
-    chart = alt.layer(bars, moments, names).properties(
-        width=width - _LABELS, height=_LANE_HEIGHT * max(len(lines), 1)
-    )
-    return finished(alt.LayerChart, chart, sentence, palette=palette, width=width)
+    }
+    filled = {**place, "color": field("fill:N", scale=fills, legend=None)}
+    edge = {"fillOpacity": 0.4, "stroke": palette["surface"], "strokeWidth": 1}
+    bars = mark("bar", {**filled, "x2": {"field": "until"}}, height=14, clip=True, **edge)
+    bars |= {"drags": ("chosen_time", "x"), "moves": ("timeline_axis", "x")}
+    moments = mark("tick", filled, thickness=2, height=16, orient="vertical", clip=True)
+    shown = {**place, "text": field("label:N"), "color": {"value": palette["text"]}}
+    names = mark("text", shown, align="left", dx=4, fontSize=FONT_SIZE - 1)
+    layers = (bars, "datum.lasts"), (moments, "!datum.lasts"), (names, "datum.label != ''")
+    spec = {
+        "data": drawn,
+        "tooltips": {"at": "at", "until": "until", "what": "what", "detail": "detail"},
+        "layer": [
+            {**layer, "transform": [{"filter": condition}], "has_tips": True}
+            for layer, condition in layers
+        ],
+        "width": width - _LABELS,
+        "height": _LANE_HEIGHT * max(len(lines), 1),
+    }
+    return finished(alt.LayerChart, spec, sentence, palette=palette, width=width)
 
 
 def _day_or_hour(drawn: pl.DataFrame) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.text import shortened
@@ -19,15 +18,12 @@ from stateanalytics.failures.failure_rows import ended_runs, find_members, judge
 from stateanalytics.failures.fault_registry import changed_within, with_registered
 from stateanalytics.failures.fault_table import KEY, LONGEST_TITLE, is_consequence, titles_of_faults
 from stateanalytics.failures.frames import FAULTS, LIFT, RELATED
+from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import within
 from stateanalytics.stats.bursts import burst_number
 from stateanalytics.stats.distributions import benjamini_hochberg, hypergeometric_tail
 from stateanalytics.stats.intervals import wilson_columns
 from stateanalytics.systems.linking import program_versions
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 DIMENSIONS = ("agent", "model", "provider", "playbook", "project", "kind", "hour", "version")
 CONCENTRATED = ("project", "kind", "model", "provider", "version")

@@ -8,25 +8,21 @@ Where no row fits, `proposed_cause` names the group whose texts in this package 
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter, defaultdict
-from functools import lru_cache
-from importlib import resources
+from functools import cache, lru_cache
 from math import hypot, log
 from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.package_tables import table_rows
+from stateanalytics.core.package_tables import package_table, table_rows
 from stateanalytics.errors import check_columns
 from stateanalytics.state.reasons import REGISTRY
 
 NO_MESSAGE = "(no message; "
 """The beginning of a template that was made from last steps: it shows no cause."""
-
-_TABLE = resources.files("stateanalytics.failures").joinpath("cause_groups.csv")
 
 
 class CauseRule(NamedTuple):
@@ -47,7 +43,7 @@ class CauseRule(NamedTuple):
     message: str
 
 
-RULES = tuple(CauseRule(**row) for row in csv.DictReader(_TABLE.read_text("utf-8").splitlines()))
+RULES = package_table("stateanalytics.core", "cause_groups.csv", CauseRule)
 """The table, in the order in which rows claim clusters."""
 
 TITLES = MappingProxyType({rule.cause_group: rule.title for rule in RULES})
@@ -109,7 +105,7 @@ _NO_WORD = re.compile(r"\\[bBdDsSwW]|\(\?[-imsu]*[:=!<]+|\[[^]]*\]|\{[^}]*\}|<[a
 
 
 @lru_cache(maxsize=10_000)
-def proposed_cause(text: str, rules: tuple[CauseRule, ...] = RULES) -> str | None:
+def proposed_cause(text: str) -> str | None:
     """The group whose own texts are most like a template that no row of the table fits.
 
     Its n-grams of characters are compared with those of each group's titles, patterns, faults
@@ -123,7 +119,7 @@ def proposed_cause(text: str, rules: tuple[CauseRule, ...] = RULES) -> str | Non
     >>> proposed_cause("something went wrong") is None
     True
     """
-    weights, rarity, rarest = _own_grams(rules)
+    weights, rarity, rarest = _own_grams()
     found = dict.fromkeys(_grams(text[:_LONGEST]))
     likeness: dict[str, float] = defaultdict(float)
     for gram in found:
@@ -135,12 +131,10 @@ def proposed_cause(text: str, rules: tuple[CauseRule, ...] = RULES) -> str | Non
     return group if group and likeness[group] >= LEAST_LIKE * length else None
 
 
-@lru_cache(maxsize=1)
-def _own_grams(
-    rules: tuple[CauseRule, ...],
-) -> tuple[dict[str, list[tuple[str, float]]], dict[str, float], float]:
+@cache
+def _own_grams() -> tuple[dict[str, list[tuple[str, float]]], dict[str, float], float]:
     """The groups of each n-gram with its weight there, its rarity, and that of one in no group."""
-    texts = [(rule.cause_group, text) for rule in rules for text in rule[1:]]
+    texts = [(rule.cause_group, text) for rule in RULES for text in rule[1:]]
     faults = table_rows("stateanalytics.core", "faults.csv")
     texts += [(row["cause_group"], row["label"]) for row in faults]
     codes = {"code": list(REGISTRY), "template": [None] * len(REGISTRY)}

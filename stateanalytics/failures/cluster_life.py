@@ -13,13 +13,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.windows import TICK, WEEK, Window, instant, read_window
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_share
 from stateanalytics.failures import templates
 from stateanalytics.failures.associations import LEAST, similar_texts
@@ -58,11 +59,8 @@ from stateanalytics.failures.weekly_change import (
     source_histories,
 )
 from stateanalytics.io.outputs import alone_in
+from stateanalytics.state.policy import Policy
 from stateanalytics.systems.history import begins_of
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 STATES = (
     *("new", "renamed", "flapping", "back", "growing", "ongoing", "quiet", "gone", "unknown"),
@@ -259,26 +257,18 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
     # A failure that comes and goes is not gone before it was away longer than ever.
     is_usual = is_flapping & (pl.col("n_quiet_weeks") * 7 <= pl.col("n_days_away"))
     is_gone = (pl.col("chance_at_end") < QUIET_CHANCE) & ~is_usual
-    state = (
-        pl.when(pl.col("first_at").is_null())
-        .then(pl.lit("unknown"))
-        .when(pl.col("renamed_to").is_not_null())
-        .then(pl.lit("renamed"))
-        .when(pl.col("n_causes") == 0)
-        .then(pl.when(is_gone).then(pl.lit("gone")).otherwise(pl.lit("quiet")))
-        .when(pl.col("n_quiet_weeks").is_null())
-        .then(
-            pl.when(pl.col("renamed_from").is_null())
-            .then(pl.lit("new"))
-            .otherwise(pl.lit("renamed"))
-        )
-        .when(is_flapping)
-        .then(pl.lit("flapping"))
-        .when(is_back())
-        .then(pl.lit("back"))
-        .when("is_growing")
-        .then(pl.lit("growing"))
-        .otherwise(pl.lit("ongoing"))
+    is_absent, is_first = pl.col("n_causes") == 0, pl.col("n_quiet_weeks").is_null()
+    is_in_other_words = ~is_absent & is_first & pl.col("renamed_from").is_not_null()
+    state = first_word(
+        "ongoing",
+        unknown=pl.col("first_at").is_null(),
+        renamed=pl.col("renamed_to").is_not_null() | is_in_other_words,
+        gone=is_absent & is_gone,
+        quiet=is_absent,
+        new=is_first,
+        flapping=is_flapping,
+        back=is_back(),
+        growing="is_growing",
     )
     last_day = (now.until - timedelta(microseconds=1)).date()
     return collected(

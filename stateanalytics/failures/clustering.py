@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected
+from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
 from stateanalytics.failures.call_outcomes import NONE_ENDED, OF, RUNS, call_rows, calls, runs_ended
 from stateanalytics.failures.counting import (
@@ -24,14 +26,8 @@ from stateanalytics.failures.fault_registry import with_registered
 from stateanalytics.failures.fault_table import KEY, titled_clusters
 from stateanalytics.failures.frames import CLUSTERS, CODES
 from stateanalytics.failures.masking import WILDCARD, clean_lines
+from stateanalytics.state.policy import Policy
 from stateanalytics.state.reasons import with_meanings
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.core.windows import Window
-    from stateanalytics.state.policy import Policy
 
 N_VALUES = 5
 # The group that stands for a placeholder in the pattern that extracts values.
@@ -209,13 +205,7 @@ def codes(
     """
     chosen = window_of(snap, window)
     rows = find_members(snap, window=chosen, policy=policy, rules=rules, of=of)
-    counted = count_codes(rows, window=chosen, as_of=snap.as_of)
-    return counted if nested else without_nested(counted)
-
-
-def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -> pl.DataFrame:
-    """Count `members` over the namespace; see `codes` for the columns."""
-    since, until = trend_span(rows, window, as_of)
+    since, until = trend_span(rows, chosen, snap.as_of)
     stored = rows["code"].unique().drop_nulls()
     nodes = _nodes(stored)
     below = pl.concat(
@@ -237,8 +227,9 @@ def count_codes(rows: pl.DataFrame, *, window: Window | None, as_of: datetime) -
         )
         .pipe(with_meanings)
         .select(CODES.dtypes.names())
+        .pipe(_in_tree_order)
     )
-    return _in_tree_order(counted)
+    return counted if nested else without_nested(counted)
 
 
 def _nodes(codes: pl.Series) -> pl.DataFrame:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import fsum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
+from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected_each
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import read_window
@@ -18,11 +19,8 @@ from stateanalytics.failures.fault_table import titles_of_faults
 from stateanalytics.failures.frames import EXPLAINED
 from stateanalytics.failures.weekly_change import earlier_period
 from stateanalytics.state.definitions import ended_well
+from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import share_of, within
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 REST = "rest"
 """The part that holds all that are not named."""

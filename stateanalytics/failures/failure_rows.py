@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Window, read_window
@@ -30,12 +30,9 @@ from stateanalytics.failures.rules_file import Rules, apply_rules, rules_applied
 from stateanalytics.failures.templates import mine_templates, template_ids, versioned_id
 from stateanalytics.failures.traces import CUT
 from stateanalytics.state.definitions import cause_key, is_failure
+from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import is_counted, rows_of, within
 from stateanalytics.systems.history import begins_of
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 N_STEPS = 3
 """Activities that stand in for a message that is not there."""
@@ -268,11 +265,6 @@ def failed_rows(
     if of == RUNS:
         failed = add_costs(failed, snap.entities)
     return add_templates(named(failed, snap), everything["reason_message"], earlier=earlier)
-
-
-def priced(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:
-    """Failures of a `population` in the columns of `members`, with costs and last steps."""
-    return named(add_costs(failed, snap.entities), snap)
 
 
 def named(failed: pl.DataFrame, snap: Facts) -> pl.DataFrame:

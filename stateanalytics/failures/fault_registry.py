@@ -17,20 +17,17 @@ from collections.abc import Mapping
 from datetime import date
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 
 from stateanalytics.core.redaction import redact
+from stateanalytics.core.windows import Window
 from stateanalytics.errors import ArgumentError, check_columns
 from stateanalytics.failures.fault_table import VERSION, add_faults, is_telling
 from stateanalytics.failures.frames import REGISTER
 from stateanalytics.failures.ownership import Entry, Form, as_frame, place_of, read_lines
 from stateanalytics.failures.templates import versioned_id
 from stateanalytics.io.files import read_text, unreadable
-
-if TYPE_CHECKING:
-    from stateanalytics.core.windows import Window
 
 _TEXTS = ("member", "code", "template", "title", "fault_id", "computed_id")
 SCHEMA = {

@@ -7,7 +7,6 @@ one cause group on one host, or of one task. An incident is a connected componen
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -19,6 +18,7 @@ from stateanalytics.errors import check_number
 from stateanalytics.failures.counting import COSTS, session_count, sum_costs
 from stateanalytics.failures.fault_table import titled_clusters
 from stateanalytics.failures.frames import INCIDENTS
+from stateanalytics.failures.templates import versioned_id
 from stateanalytics.state.population import hosts_of
 
 #: Part of every id of an incident, a digest of its earliest row; templates do not matter.
@@ -91,10 +91,8 @@ def add_incidents(
         .filter((pl.col("n_units") > 1) | (pl.col("n_causes") > 1))
         .collect()
     )
-    ids = {
-        component: f"{VERSION}:{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
-        for component, text in first[["component", "first_key"]].iter_rows()
-    }
+    keys = first[["component", "first_key"]].iter_rows()
+    ids = {component: versioned_id(text, VERSION) for component, text in keys}
     of_rows = [ids.get(component) for component in linked["component"].to_list()]
     added = linked[[f"by_{link}" for link in LINKS]].hstack(
         [pl.Series("incident_id", of_rows, pl.String)]

@@ -142,15 +142,12 @@ class _Origin:
         self.name = name
         self.lines = text.splitlines()
 
-    def place(self, number: int | None = None, key: str = "") -> str:
-        """The file and the line, the rule and the key."""
-        rule = "" if number is None else f", rule {number}" + (f", key {key!r}" if key else "")
-        line = self._line(number, key)
-        return f"{self.name}{rule}" if line is None else f"{self.name}, line {line}{rule}"
-
     def wrong(self, number: int | None, key: str, problem: str, hint: str) -> ArgumentError:
-        """The error for a key."""
-        return ArgumentError(f"{self.place(number, key)}: {problem}.", hint)
+        """The error for a key, which names the file and the line, the rule and the key."""
+        line, rule = self._line(number, key), "" if number is None else f", rule {number}"
+        at = "" if line is None else f", line {line}"
+        in_rule = f", key {key!r}" if rule else ""
+        return ArgumentError(f"{self.name}{at}{rule}{in_rule}: {problem}.", hint)
 
     def _line(self, number: int | None, key: str) -> int | None:
         heads = [i for i, line in enumerate(self.lines) if re.match(r"\s*\[\[\s*rule\s*\]\]", line)]
@@ -160,7 +157,7 @@ class _Origin:
                 return None
             first, last = heads[number - 1], [*heads, len(self.lines)][number]
         is_key = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=")
-        places = [i for i in range(first, last) if key and is_key.match(self.lines[i])]
+        places = [i for i in range(first, last) if is_key.match(self.lines[i])]
         return places[0] + 1 if places else (first + 1 if number is not None else None)
 
 

@@ -21,7 +21,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ import polars as pl
 
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected, with_own_column
+from stateanalytics.core.package_tables import package_text
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT
 from stateanalytics.core.windows import zone_of
 from stateanalytics.core.words import say
@@ -430,8 +430,8 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
 
 
 def _price_table(own: str | Path | None) -> pl.DataFrame:
-    text = resources.files("stateanalytics.core").joinpath("data", "prices.toml").read_text("utf-8")
-    tables = [_price_rows(tomllib.loads(text), "stateanalytics")]
+    listed = tomllib.loads(package_text("stateanalytics.core", "prices.toml"))
+    tables = [_price_rows(listed, "stateanalytics")]
     if own is not None:
         if not isinstance(own, str | Path):
             raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)

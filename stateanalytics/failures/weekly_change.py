@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import polars as pl
 
-from stateanalytics.core.facts import checked_snapshot
+from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import Window, instant, minute_of, read_window
+from stateanalytics.core.words import first_word
 from stateanalytics.errors import ArgumentError, check_share
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.counting import incident_count, sum_costs
@@ -29,14 +29,11 @@ from stateanalytics.failures.fault_table import KEY
 from stateanalytics.failures.frames import CHANGE
 from stateanalytics.failures.incident_grouping import members_within
 from stateanalytics.failures.templates import merge_templates, mine_templates
+from stateanalytics.state.policy import Policy
 from stateanalytics.state.population import within
 from stateanalytics.stats.distributions import benjamini_hochberg, beta_cdf
 from stateanalytics.stats.intervals import rate_ratio
 from stateanalytics.systems.history import begins_of
-
-if TYPE_CHECKING:
-    from stateanalytics.core.facts import Facts
-    from stateanalytics.state.policy import Policy
 
 STATUSES = ("new", "back", "growing", "unclear", "steady", "shrinking", "gone")
 QUIET_WEEKS = 2
@@ -525,20 +522,14 @@ def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     names = ("ratio", "ratio_low", "ratio_high", "p_value")
     tested = pl.DataFrame(ratios, schema=dict.fromkeys(names, pl.Float64), orient="row")
     is_change = pl.col("q_value") <= fdr
-    status = (
-        pl.when(pl.col("n_causes") == 0, is_no_chance())
-        .then(pl.lit("gone"))
-        .when(pl.col("n_quiet_weeks").is_null())
-        .then(pl.lit("new"))
-        .when(is_back())
-        .then(pl.lit("back"))
-        .when(is_change & (pl.col("rate") > pl.col("rate_before")))
-        .then(pl.lit("growing"))
-        .when(is_change & (pl.col("rate") < pl.col("rate_before")))
-        .then(pl.lit("shrinking"))
-        .when((pl.col("ratio_low") >= 1 / STEADY) & (pl.col("ratio_high") <= STEADY))
-        .then(pl.lit("steady"))
-        .otherwise(pl.lit("unclear"))
+    status = first_word(
+        "unclear",
+        gone=(pl.col("n_causes") == 0) & is_no_chance(),
+        new=pl.col("n_quiet_weeks").is_null(),
+        back=is_back(),
+        growing=is_change & (pl.col("rate") > pl.col("rate_before")),
+        shrinking=is_change & (pl.col("rate") < pl.col("rate_before")),
+        steady=(pl.col("ratio_low") >= 1 / STEADY) & (pl.col("ratio_high") <= STEADY),
     )
     return (
         counts.join(pl.concat([pairs, tested], how="horizontal"), on=list(numbers), how="left")

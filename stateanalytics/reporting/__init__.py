@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,15 +149,12 @@ def report(
         prepare()
     with progress("report", 1 + len(chosen), shown=shown) as begin:
         begin("states")
-        material = Material.of(
-            facts,
-            reported,
-            policy or Policy.v1(),
-            by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
-            own=getattr(snap, "own_tables", {}),
+        columns = (by,) if isinstance(by, str) else tuple(dict.fromkeys(by))
+        own, judged_by = getattr(snap, "own_tables", {}), policy or Policy.v1()
+        material = replace(
+            Material.of(facts, reported, judged_by, by=columns, own=own, prices=table),
             ledger=owners,
             registry=registry,
-            prices=table,
             detectors=rules,
             declared=changes,
             zone=tz or "UTC",

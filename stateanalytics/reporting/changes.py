@@ -27,7 +27,7 @@ from stateanalytics.stats.intervals import rate_ratio
 from stateanalytics.stats.process_control import newest_change
 from stateanalytics.stats.shares import ClusteredShare
 from stateanalytics.weekly import TIME_TO_COMPLETE
-from stateanalytics.weekly_limits import FEWEST_WEEKS, OF_ALL, SHARES, WORSE, points_of
+from stateanalytics.weekly_limits import FEWEST_WEEKS, OF_ALL, SHARES, WORSE, back, points_of
 
 INCIDENTS = "incidents"
 BURSTS = 2.0
@@ -195,7 +195,7 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
     """What the newest windows of a number show against those before; None: too few."""
     if series.height < FEWEST_WEEKS:
         return None
-    rows, points, scale = points_of(series)
+    rows, points = points_of(series)
     if len(points) < FEWEST_WEEKS or rows[-1]["week"] != series["week"][-1]:
         return None
     measure = rows[-1]["measure"]
@@ -204,7 +204,7 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
         return None
     of_past, of_level = ("before", "low", "high"), ("level", "level_low", "level_high")
     before, low, high, level, level_low, level_high = (
-        scale.back(getattr(found, name), rows[-1]) for name in (*of_past, *of_level)
+        back(getattr(found, name), rows[-1]) for name in (*of_past, *of_level)
     )
     shown = share if measure in SHARES else _estimated if measure == TIME_TO_COMPLETE else _rounded
     verdict = "within"

@@ -379,11 +379,11 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     rows = []
     for name in _NUMBERS:
         value, last = _stated(first, name), _stated(second, name)
-        for cause, change in _changes(name, by_cause, before, after):
+        for cause, change, relevant in _changes(name, by_cause, before, after):
             # Where a ledger does not reproduce its own headline, the difference is unexplained.
             of = None if value.of is None or change.of is None else value.of + change.of
             changed = _Number(value.n + change.n, of, last.title)
-            runs = sorted(ids.get(run, run) for run in change.runs)
+            runs = sorted(ids.get(run, run) for run in relevant)
             if runs or (changed.n, changed.of) != (value.n, value.of):
                 rows.append(_step(name, cause, runs, value, changed))
             value = changed
@@ -391,18 +391,10 @@ def diff(last: Any, this: Any) -> pl.DataFrame:
     return DIFF.conform(pl.DataFrame(rows, schema=DIFF.dtypes))
 
 
-class _Change(NamedTuple):
-    """A change of a number by one cause, and the runs that the number counts differently."""
-
-    n: int
-    of: int | None
-    runs: list[str]
-
-
 def _changes(
     name: str, by_cause: Mapping[str, list[str]], before: Side, after: Side
-) -> Iterator[tuple[str, _Change]]:
-    """Turn the first ledger into the second, cause by cause."""
+) -> Iterator[tuple[str, _Number, list[str]]]:
+    """Turn the first ledger into the second: causes, changes, and runs counted differently."""
     count_runs, ledger = _COUNTS[name], dict(before.ledger)
     for cause, runs in by_cause.items():
         if not runs:
@@ -415,7 +407,7 @@ def _changes(
         now = count_runs(ledger)
         of = None if was.of is None or now.of is None else now.of - was.of
         relevant = [run for run in runs if _is_counted_differently(run, name, before, after)]
-        yield cause, _Change(now.n - was.n, of, relevant)
+        yield cause, _Number(now.n - was.n, of), relevant
 
 
 def _outcome_of(run: str, cause: str | None, before: Side, after: Side) -> str | None:

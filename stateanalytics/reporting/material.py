@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from functools import cached_property
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
@@ -48,6 +48,7 @@ from stateanalytics.state.states import states_and_reasons
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import System
+from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import begins_of, rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
 from stateanalytics.weekly_limits import (
@@ -56,10 +57,6 @@ from stateanalytics.weekly_limits import (
     numbers_of_ended,
     times_of_started,
 )
-
-if TYPE_CHECKING:
-    from stateanalytics.detectors.catalogue import Detector
-
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
 Plain: TypeAlias = dict[str, Any]
@@ -83,14 +80,14 @@ class Material:
         The `population` of the window.
     policy : Policy
         What the states were derived under.
+    prices : polars.DataFrame
+        List prices, from `failures.prices`.
     n_unknown : int
         Runs whose state at the end of the window is not recorded.
     ledger : polars.DataFrame or None
         Owners of failures, from `failures.owners`.
     registry : polars.DataFrame or None
         Ids of faults, from `failures.register`.
-    prices : polars.DataFrame
-        List prices, from `failures.prices`.
     by : sequence of str
         Further columns by which groups are compared in the section on the fleet.
     detectors : sequence of Detector, optional
@@ -110,10 +107,10 @@ class Material:
     ever: pl.DataFrame
     rows: pl.DataFrame
     policy: Policy
+    prices: pl.DataFrame
     n_unknown: int = 0
     ledger: pl.DataFrame | None = None
     registry: pl.DataFrame | None = None
-    prices: pl.DataFrame = field(default_factory=price_table)
     by: Sequence[str] = ()
     detectors: Sequence[Detector] | None = None
     of_all: Material | None = None
@@ -131,38 +128,20 @@ class Material:
         *,
         by: Sequence[str] = (),
         own: Mapping[str, pl.DataFrame] | None = None,
-        ledger: pl.DataFrame | None = None,
-        registry: pl.DataFrame | None = None,
         prices: pl.DataFrame | None = None,
-        detectors: Sequence[Detector] | None = None,
-        declared: object = None,
-        zone: str = "UTC",
     ) -> Material:
         """Derive states and reasons once, and narrow the facts to the window.
 
-        Open work of sources that do not reach into the window is not among them.
+        Open work of sources that do not reach into the window is not among them. What else a
+        caller chooses, such as a ledger, is a field to replace.
         """
         states, reasons = states_and_reasons(facts, policy=policy)
         ever = population(facts.entities, states, as_of=facts.as_of)
         for name in by:
             ever = with_group(ever, name, own or {}, 'sa.report(snap, by="project")')
         rows = within(ever, window, as_of=facts.as_of)
-        every = cls(
-            facts,
-            states,
-            reasons,
-            window,
-            ever,
-            rows,
-            policy,
-            ledger=ledger,
-            registry=registry,
-            prices=price_table() if prices is None else prices,
-            by=by,
-            detectors=detectors,
-            declared=declared,
-            zone=zone,
-        )
+        listed = price_table() if prices is None else prices
+        every = cls(facts, states, reasons, window, ever, rows, policy, listed, by=by)
         outdated = outdated_sources(facts.sources, window)
         if outdated.is_empty():
             return every

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from functools import cache
-from importlib import resources
 from importlib.machinery import SourceFileLoader
 from importlib.util import cache_from_source
 from pathlib import Path
@@ -25,6 +24,7 @@ from stateanalytics.reporting.entities import COLOURS, PROGRAM, with_program
 from stateanalytics.reporting.material import FOR_OPERATORS, Plain, Section
 from stateanalytics.reporting.sections import SECTIONS
 
+_TEMPLATES = Path(__file__).with_name("templates")
 # No script at all; style within the page; pictures only from within it.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -112,7 +112,7 @@ class _Compiled(jinja2.BytecodeCache):
     _files = SourceFileLoader(__name__, __file__)
 
     def _place(self, bucket: Bucket) -> str:
-        return cache_from_source(str(Path(__file__).parent / "templates" / f"{bucket.key}.py"))
+        return cache_from_source(str(_TEMPLATES / f"{bucket.key}.py"))
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """Load the template compiled from the same text by the same versions."""
@@ -127,7 +127,7 @@ class _Compiled(jinja2.BytecodeCache):
 
 @cache
 def _style() -> str:
-    css = resources.files("stateanalytics.reporting") / "templates" / "style.css"
+    css = _TEMPLATES / "style.css"
     return f":root{{{_colours()}}}\n{css.read_text('utf-8')}"
 
 

@@ -139,10 +139,6 @@ class SessionPage:
 
     def as_html(self) -> str:
         """The whole page: one file, no network, no script."""
-        return self._page
-
-    @cached_property
-    def _page(self) -> str:
         from stateanalytics.reporting.render import render_session
 
         return render_session(self.summary, self.drawn)

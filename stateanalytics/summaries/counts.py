@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
@@ -118,7 +117,7 @@ def _counted(
         )
     lengths = runs.with_columns(pl.col("duration_s").ceil())
     own = [name for name in _SPELL if name not in by]
-    failed = select_failures(rows).with_columns(_week(), cause_key())
+    failed = select_failures(rows).with_columns(_WEEK, cause_key())
     samples, fires = work_samples(facts.entities), detect(facts, policy=policy, states=judged).fires
     return summary.Summary(
         as_of=facts.as_of,
@@ -130,8 +129,8 @@ def _counted(
         states=summary.add_counts(
             [_one_each(_masked(_dated(rows).select("week", "began_week", *_STATE)))]
         ),
-        codes=summary.add_codes([_masked(_codes(failed))]),
-        groups=summary.add_groups([_groups(rows)]),
+        codes=summary.added("codes", [_masked(_codes(failed))]),
+        groups=summary.added("groups", [_groups(rows)]),
         units=summary.add_counts([_units(rows)]),
         spells=summary.add_counts([_one_each(_masked(lengths.select(*by, *own)))]),
         silences=gap_sums(_masked(lean_gaps(facts, by=by, rows=rows)), thresholds_s, by=by),
@@ -140,14 +139,13 @@ def _counted(
     )
 
 
-def _week(moment: str = "placed_at") -> pl.Expr:
-    return pl.col(moment).dt.strftime("%G-W%V").alias("week")
+_WEEK = pl.col("placed_at").dt.strftime("%G-W%V").alias("week")
 
 
 def _dated(rows: pl.DataFrame) -> pl.DataFrame:
     """Entities with the weeks of their start and end."""
     return rows.with_columns(
-        week=pl.when(~pl.col("is_open")).then(_week()),
+        week=pl.when(~pl.col("is_open")).then(_WEEK),
         began_week=pl.coalesce("started_at", "created_at").dt.strftime("%G-W%V"),
         has_failed=is_failure().fill_null(value=False),
     )
@@ -169,14 +167,9 @@ def _codes(failed: pl.DataFrame) -> pl.DataFrame:
 
 def _groups(rows: pl.DataFrame) -> pl.DataFrame:
     """Ended runs by week, source and project, whose name is masked as text of a store."""
-    ended = counted(rows, RUN).filter(~pl.col("is_open")).with_columns(_week())
+    ended = counted(rows, RUN).filter(~pl.col("is_open")).with_columns(_WEEK)
     masked = ended.with_columns(_masked(ended.select("project"))["project"])
-    return count_groups_of_runs(masked, ("week",))
-
-
-def count_groups_of_runs(ended: pl.DataFrame, by: Sequence[str] = ()) -> pl.DataFrame:
-    """Ended runs by source and project: how many, how many failed, for how many causes."""
-    return ended.group_by(*by, "source", "system", "project").agg(
+    return masked.group_by("week", "source", "system", "project").agg(
         n_ended=pl.len().cast(pl.Int64),
         n_failed=is_failure().sum().cast(pl.Int64),
         n_causes=cause_key().filter(is_failure()).n_unique().cast(pl.Int64),
@@ -185,7 +178,7 @@ def count_groups_of_runs(ended: pl.DataFrame, by: Sequence[str] = ()) -> pl.Data
 
 def _units(rows: pl.DataFrame) -> pl.DataFrame:
     """Units (shows, invocations) by the number of their runs with each outcome, by week."""
-    runs = counted(rows, RUN).with_columns(week=pl.when(~pl.col("is_open")).then(_week()))
+    runs = counted(rows, RUN).with_columns(week=pl.when(~pl.col("is_open")).then(_WEEK))
     of_units = runs.group_by("week", "is_open", unit_of()).agg(
         n_runs=pl.len().cast(pl.Int64),
         n_completed=ended_well().sum().cast(pl.Int64),
@@ -277,7 +270,7 @@ def work_samples(entities: pl.DataFrame) -> pl.DataFrame:
     farthest = pl.col("place").bottom_k(N_SAMPLED).max().over("source")
     sampled = dated.filter(pl.col("place") <= farthest).sort("source", "place", "work")
     first = sampled.group_by("source", maintain_order=True).head(N_SAMPLED).drop_nulls("work")
-    digests = [sha256(work.encode()).hexdigest()[:_DIGITS] for work in first["work"]]
+    digests = [hashlib.sha256(work.encode()).hexdigest()[:_DIGITS] for work in first["work"]]
     return (
         first.with_columns(digest=pl.Series(digests, dtype=pl.String))
         .group_by("source", maintain_order=True)

@@ -5,131 +5,152 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stateanalytics.core.schema import (
-    ENTITIES,
-    FINDINGS,
     INTEGER,
-    MOMENT,
     REAL,
-    SOURCES,
     SPELLS,
-    STATES,
     TEXT,
     YES_NO,
     Column,
+    Entities,
+    Findings,
     Frame,
+    Sources,
+    States,
 )
-from stateanalytics.core.shapes import Anything, Columns, Integer, Moment, Real, Words, frame
+from stateanalytics.core.shapes import (
+    Anything,
+    Columns,
+    Integer,
+    Moment,
+    Real,
+    Text,
+    Words,
+    YesNo,
+    frame,
+)
 from stateanalytics.detectors.quality import SUMS
 
 DIFFERENCES = ("worse", "better", "more", "less", "no_difference", "not_enough_data")
 
-N = Column("n", INTEGER, "how many")
-
 GROUPED_BY = ("source", "system", "entity_type", "kind", "agent", "model", "project", "playbook")
 """Columns by which runs and silences may be grouped: names, and no text of a message."""
 
-_SYSTEM = SOURCES.named("system")
-_WEEK = Column("week", TEXT, "ISO week in which it ended; null: open, or undated")
-_CODE = Column("code", TEXT, "the stored reason code; null: none")
-_SEEN = (
-    Column("first_at", MOMENT, "the first of them"),
-    Column("last_at", MOMENT, "the last of them"),
-)
-_SHAPES = (
-    Frame(
-        "sources",
-        "one input",
-        ("source", "system"),
-        (
-            *SOURCES.named("source", "system", "format", "fingerprint", "n_entities", "n_events"),
-            *SOURCES.named("last_at", "looked_at", "is_unchanged"),
-            Column("work_sample", TEXT, "digests of some of its work; null: none has a date"),
-        ),
-    ),
-    Frame(
-        "losses",
-        "what an input lacks",
-        ("source", "code", "message"),
-        FINDINGS.named("source", "system", "table", "code", "n_rows", "message", "action"),
-    ),
-    Frame(
-        "states",
-        "entities of one week and state",
-        ("week", "began_week", "system", "entity_type"),
-        (
-            _WEEK,
-            Column("began_week", TEXT, "ISO week in which it began; null: not known"),
-            *ENTITIES.named("system", "entity_type"),
-            *STATES.named("lifecycle", "outcome", "health", "delivery", "severity", "tone"),
-            *STATES.named("is_legacy"),
-            Column("is_open", YES_NO, "not ended, by a status that is understood"),
-            Column("is_mirror", YES_NO, "another row records the same work"),
-            Column("left_out", TEXT, "why no rate counts it; null: counted"),
-            Column("has_failed", YES_NO, "it is a failure, by what its system calls one"),
-            N,
-        ),
-    ),
-    Frame(
-        "codes",
-        "failures of one week and reason code",
-        ("week", "system", "code"),
-        (
-            _WEEK,
-            *_SYSTEM,
-            _CODE,
-            Column("n_rows", INTEGER, "failed and timed-out entities, each work once"),
-            Column("n_failed", INTEGER, "of them failed"),
-            Column("n_timed_out", INTEGER, "of them timed out"),
-            Column("n_sessions", INTEGER, "sessions among whose work they are"),
-            Column("n_causes", INTEGER, "distinct pairs of request and code"),
-            Column("n_run_causes", INTEGER, "those of runs"),
-            *_SEEN,
-        ),
-    ),
-    Frame(
-        "groups",
-        "ended runs of one week, source and project",
-        ("week", "source", "system", "project"),
-        (
-            _WEEK,
-            *ENTITIES.named("source", "system", "project"),
-            Column("n_ended", INTEGER, "runs that ended"),
-            Column("n_failed", INTEGER, "of them failed or timed out"),
-            Column("n_causes", INTEGER, "their distinct causes"),
-        ),
-    ),
-    Frame(
-        "units",
-        "units (shows, invocations) of one week with equal numbers of runs by outcome",
-        ("week", "is_open", "n_runs", "n_completed", "n_timed_out", "n_unresolved"),
-        (
-            _WEEK,
-            Column("is_open", YES_NO, "their runs that have not ended; else those that have"),
-            Column("n_runs", INTEGER, "such runs of a unit"),
-            Column("n_completed", INTEGER, "of them completed"),
-            Column("n_timed_out", INTEGER, "of them timed out"),
-            Column("n_unresolved", INTEGER, "of them that need attention"),
-            N,
-        ),
-    ),
-    Frame(
-        "templates",
-        "failures of one code and message pattern",
-        ("system", "code", "pattern_id"),
-        (
-            *_SYSTEM,
-            _CODE,
-            Column("pattern_id", TEXT, "digest of the masked message; null: there is none"),
-            Column("pattern", TEXT, "the masked message, or its template; null: in too few runs"),
-            Column("n_rows", INTEGER, "failed and timed-out entities"),
-            Column("n_sessions", INTEGER, "sessions among whose work they are"),
-            *_SEEN,
-        ),
-    ),
-)
+
+class _Dated(Columns):
+    week = Text("ISO week in which it ended; null: open, or undated")
+
+
+class _Counted(Columns):
+    n = Integer("how many")
+
+
+class _Seen(Columns):
+    first_at = Moment("the first of them")
+    last_at = Moment("the last of them")
+
+
+class _Sources(Columns, key=("source", "system"), name="sources"):
+    """One input."""
+
+    source = Sources.source
+    system = Sources.system
+    format = Sources.format
+    fingerprint = Sources.fingerprint
+    n_entities = Sources.n_entities
+    n_events = Sources.n_events
+    last_at = Sources.last_at
+    looked_at = Sources.looked_at
+    is_unchanged = Sources.is_unchanged
+    work_sample = Text("digests of some of its work; null: none has a date")
+
+
+class _Losses(Columns, key=("source", "code", "message"), name="losses"):
+    """What an input lacks."""
+
+    source = Findings.source
+    system = Findings.system
+    table = Findings.table
+    code = Findings.code
+    n_rows = Findings.n_rows
+    message = Findings.message
+    action = Findings.action
+
+
+class _States(_Dated, key=("week", "began_week", "system", "entity_type"), name="states"):
+    """Entities of one week and state."""
+
+    began_week = Text("ISO week in which it began; null: not known")
+    system = Entities.system
+    entity_type = Entities.entity_type
+    lifecycle = States.lifecycle
+    outcome = States.outcome
+    health = States.health
+    delivery = States.delivery
+    severity = States.severity
+    tone = States.tone
+    is_legacy = States.is_legacy
+    is_open = YesNo("not ended, by a status that is understood")
+    is_mirror = YesNo("another row records the same work")
+    left_out = Text("why no rate counts it; null: counted")
+    has_failed = YesNo("it is a failure, by what its system calls one")
+    counted = _Counted
+
+
+class _Codes(_Dated, key=("week", "system", "code"), name="codes"):
+    """Failures of one week and reason code."""
+
+    system = Sources.system
+    code = Text("the stored reason code; null: none")
+    n_rows = Integer("failed and timed-out entities, each work once")
+    n_failed = Integer("of them failed")
+    n_timed_out = Integer("of them timed out")
+    n_sessions = Integer("sessions among whose work they are")
+    n_causes = Integer("distinct pairs of request and code")
+    n_run_causes = Integer("those of runs")
+    seen = _Seen
+
+
+class _Groups(_Dated, key=("week", "source", "system", "project"), name="groups"):
+    """Ended runs of one week, source and project."""
+
+    source = Entities.source
+    system = Entities.system
+    project = Entities.project
+    n_ended = Integer("runs that ended")
+    n_failed = Integer("of them failed or timed out")
+    n_causes = Integer("their distinct causes")
+
+
+_OF_UNITS = ("week", "is_open", "n_runs", "n_completed", "n_timed_out", "n_unresolved")
+
+
+class _Units(_Dated, key=_OF_UNITS, name="units"):
+    """Units (shows, invocations) of one week with equal numbers of runs by outcome."""
+
+    is_open = YesNo("their runs that have not ended; else those that have")
+    n_runs = Integer("such runs of a unit")
+    n_completed = Integer("of them completed")
+    n_timed_out = Integer("of them timed out")
+    n_unresolved = Integer("of them that need attention")
+    counted = _Counted
+
+
+class _Templates(Columns, key=("system", "code", "pattern_id"), name="templates"):
+    """Failures of one code and message pattern."""
+
+    system = Sources.system
+    code = _Codes.code
+    pattern_id = Text("digest of the masked message; null: there is none")
+    pattern = Text("the masked message, or its template; null: in too few runs")
+    n_rows = Integer("failed and timed-out entities")
+    n_sessions = _Codes.n_sessions
+    seen = _Seen
+
+
 _SPELL = SPELLS.named("timeout_s", "duration_s", "ending", "ended", "cause", "cut_off_by",
                       "left_out")  # fmt: skip
-FIXED = {shape.name: shape for shape in _SHAPES}
+_FIXED = (_Sources, _Losses, _States, _Codes, _Groups, _Units, _Templates)
+FIXED = {shape.name: shape for shape in map(frame, _FIXED)}
 """By name the frames that are the same in every summary."""
 
 FRAMES = ("sources", "losses", "states", "codes", "groups", "units", "spells", "silences",
@@ -145,16 +166,17 @@ def shapes_of(by: Sequence[str], detectors: Sequence[str]) -> Mapping[str, Frame
         Column(name, INTEGER, "as in `gap_sums`", "us" if name.endswith("_us") else "")
         for name in SUMS
     ]
+    n = frame(_Counted).columns
     answers = [Column(name, YES_NO, "whether it fires; null: not covered") for name in detectors]
     own = (
-        Frame("spells", "runs that took equally long", tuple(by), (*columns, *spells, N)),
+        Frame("spells", "runs that took equally long", tuple(by), (*columns, *spells, *n)),
         Frame(
             "silences",
             "silences compared with one threshold",
             (*by, "threshold_s"),
             (*columns, Column("threshold_s", REAL, "flags longer silences", "s"), *sums),
         ),
-        Frame("detections", "entities with the same answers of detectors", (), (*answers, N)),
+        Frame("detections", "entities with the same answers of detectors", (), (*answers, *n)),
     )
     shapes = {**FIXED, **{shape.name: shape for shape in own}}
     return {name: shapes[name] for name in FRAMES}

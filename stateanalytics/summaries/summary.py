@@ -322,8 +322,8 @@ def merge(summaries: Iterable[Summary]) -> Summary:
         sources=sources,
         losses=in_order("losses", [*losses, counted_twice(sources)]),
         states=add_counts([part.states for part in parts]),
-        codes=add_codes([part.codes for part in parts]),
-        groups=add_groups([part.groups for part in parts]),
+        codes=added("codes", [part.codes for part in parts]),
+        groups=added("groups", [part.groups for part in parts]),
         units=add_counts([part.units for part in parts]),
         spells=add_counts([part.spells for part in parts]),
         silences=merge_gap_sums(part.silences for part in parts),
@@ -347,16 +347,6 @@ def add_counts(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return counts.filter(pl.col("n") > 0).sort(keys) if keys else counts.clear()
 
 
-def add_codes(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Failures by week, system and code."""
-    return _added("codes", parts, [*_counts("codes"), *FAILURE_SUMS[1:]])
-
-
-def add_groups(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Ended runs by week, source, system and project."""
-    return _added("groups", parts, _counts("groups"))
-
-
 def add_templates(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Failures by system, code and pattern, with the most specific of its texts."""
     text = pl.col("pattern")
@@ -366,7 +356,7 @@ def add_templates(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         text,
     )
     shown = text.sort_by(*fewest_open, nulls_last=True).first()
-    return _added("templates", parts, [shown, *FAILURE_SUMS])
+    return added("templates", parts, shown)
 
 
 def by_name(detections: pl.DataFrame) -> pl.DataFrame:
@@ -375,14 +365,13 @@ def by_name(detections: pl.DataFrame) -> pl.DataFrame:
     return detections.select(*names, "n").sort(names)
 
 
-def _counts(name: str) -> list[pl.Expr]:
-    return [pl.col(column.name).sum() for column in FIXED[name].columns if column.dtype == pl.Int64]
-
-
-def _added(name: str, parts: Sequence[pl.DataFrame], sums: Sequence[pl.Expr]) -> pl.DataFrame:
+def added(name: str, parts: Sequence[pl.DataFrame], *others: pl.Expr) -> pl.DataFrame:
+    """The rows of a frame by its key, with the sums of counts, and the first and last moments."""
     shape = FIXED[name]
-    rows = pl.concat([shape.conform(part) for part in parts])
-    return rows.group_by(shape.key).agg(sums).sort(shape.key).select(shape.dtypes.names())
+    counts = [pl.col(name).sum() for name, dtype in shape.dtypes.items() if dtype == pl.Int64]
+    moments = FAILURE_SUMS[1:] if "first_at" in shape.dtypes else ()
+    rows = pl.concat([shape.conform(part) for part in parts]).group_by(shape.key)
+    return rows.agg(*counts, *moments, *others).sort(shape.key).select(shape.dtypes.names())
 
 
 def _check_fit(parts: Sequence[Summary]) -> None:

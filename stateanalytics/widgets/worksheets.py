@@ -16,7 +16,7 @@ from stateanalytics.core.words import CANDIDATES_S, how_long
 from stateanalytics.detectors.catalogue import registry
 from stateanalytics.detectors.comparing import Disagreements, disagreements
 from stateanalytics.detectors.detections import Detections
-from stateanalytics.errors import ArgumentError, MissingColumnsError, did_you_mean, in_short
+from stateanalytics.errors import ArgumentError, check_columns, did_you_mean, in_short
 from stateanalytics.thresholds.advice import Advice
 from stateanalytics.widgets.drawing import (
     Shown,
@@ -69,8 +69,7 @@ class DetectorExplorer(Shown):
                 f"DetectorExplorer needs detections; found {type(self.detections).__name__}.",
                 "DetectorExplorer(sa.detectors.detect(snap))",
             )
-        if missing := [name for name in _NEEDED if name not in self.detections.columns]:
-            raise MissingColumnsError.of(missing, self.detections.columns, "DetectorExplorer")
+        check_columns(self.detections, _NEEDED, "DetectorExplorer")
 
     @cached_property
     def names(self) -> list[str]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 import polars as pl
 
-from stateanalytics.core.joins import collected
+from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import WEEK, Window, instant
 from stateanalytics.core.words import (
@@ -293,15 +292,13 @@ def _clusters(
     )
     named = in_window.lazy().join(faults.lazy().select("fault_id", "where"), on="fault_id")
     counts = named.select("cluster_id", *_NAMES, *_COUNTS, *_COSTS, *_EXAMPLES)
-    on_id: dict[str, Any] = {"on": "cluster_id", "how": "left", "maintain_order": "left"}
+    former = former_ids(material.failed_ever).lazy()
     return collected(
         lives.lazy()
         .with_columns(is_news=is_news, is_consequence=is_consequence())
         .select(_LIFE)
         .join(counts, on="cluster_id", maintain_order="left")
-        .join(_weeks(material), **on_id)
-        .join(newest, **on_id)
-        .join(former_ids(material.failed_ever).lazy(), **on_id)
+        .pipe(left_joined, _weeks(material), newest, former, on="cluster_id")
         .with_columns(rank=pl.int_range(1, pl.len() + 1), place=pl.int_range(pl.len()).over("code"))
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stateanalytics.core.words import number, say
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.ledger import CAUSES, Side, cause_of, is_counted
@@ -38,7 +40,8 @@ def summarize_late(material: Material) -> Plain:
             "n_shown": 0,
         }
     past = rewound(material.facts, until).facts
-    at_end = Material.of(past, material.window, material.policy, zone=material.zone)
+    same = material.window, material.policy
+    at_end = replace(Material.of(past, *same, prices=material.prices), zone=material.zone)
     (before, ids_before), (after, ids_after) = map(Side.of_material, (at_end, material))
     rows = _rows(before, after, {**ids_before, **ids_after})
     counts = [
