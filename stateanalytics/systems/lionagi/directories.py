@@ -173,8 +173,6 @@ def link_runs(runs: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         ``runs`` in their order; ``session_id`` is null where the store has none. Of several
         sessions with the same run id, the first that started is taken.
     """
-    if runs.is_empty():
-        return runs
     sessions = raw["sessions"]
     by_id = sessions.select(
         "started_at", known="id", run_id=pl.coalesce("run_id", "metadata_run_id")
@@ -209,8 +207,6 @@ def add_timeouts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .select(entity_id="session_id", checkpoint_s="timeout_s", entity_type=pl.lit("session"))
         .unique("entity_id", keep="last", maintain_order=True)
     )
-    if limits.is_empty():
-        return entities
     return (
         entities.join(limits, on=["entity_type", "entity_id"], how="left", maintain_order="left")
         .with_columns(
@@ -288,8 +284,6 @@ def run_findings(runs: pl.DataFrame, entities: pl.DataFrame, source: str) -> pl.
         ``run.contradicts_store`` (another status; only ``info`` for a *running* that lags
         behind an end) and ``run.not_in_store``, in the shape of findings.
     """
-    if runs.is_empty():
-        return schema.FINDINGS.empty()
     sessions = entities.filter(pl.col("entity_type") == "session")
     both = runs.join(
         sessions.select("entity_id", "raw_status"), left_on="session_id", right_on="entity_id"

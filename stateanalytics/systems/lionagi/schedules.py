@@ -198,9 +198,9 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_schedules, 17)
-        `frames.SCHEDULES` without ``source``. ``cadence_s`` of a cron schedule is the
-        time between the two fires that follow its newest sign of life.
+    polars.DataFrame, shape (n_schedules, 18)
+        `frames.SCHEDULES`, ``source`` null. ``cadence_s`` of a cron schedule is the time
+        between the two fires that follow its newest sign of life.
     """
     rows = raw["schedules"].with_columns(
         schedule_id="id",
@@ -208,14 +208,7 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
         timezone=pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC")),
         cadence_s=_FIXED_CADENCE,
     )
-    names = [name for name in frames.SCHEDULES.dtypes.names() if name != "source"]
-    return with_runs(rows, raw["schedule_runs"], "schedule_id").select(names)
-
-
-def fires(raw: Raw) -> pl.DataFrame:
-    """Schedule and chain depth of each run; the columns of `frames.FIRES`."""
-    runs = raw["schedule_runs"]
-    return runs.select("schedule_id", "chain_depth", schedule_run_id="id")
+    return frames.SCHEDULES.conform(with_runs(rows, raw["schedule_runs"], "schedule_id"))
 
 
 def with_runs(schedules: pl.DataFrame, runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:

@@ -626,8 +626,6 @@ def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         )
     )
     parents = pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
-    if parents.is_empty():
-        return sessions
     return (
         sessions.join(parents, on="entity_id", how="left", maintain_order="left")
         .with_columns(
