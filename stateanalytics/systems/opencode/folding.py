@@ -85,7 +85,7 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_steps, 33)
+    polars.DataFrame
         ``state`` is ``open``, ``ended`` or ``failed``: by the last of started, ended and
         failed, so that a start after a failure reopens the step. A step belongs to the
         execution in which it first started.
@@ -161,15 +161,6 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
             pl.col("n_attempts", "n_retries", "n_text_chars").fill_null(0),
             is_recovered=(pl.col("n_retries").fill_null(0) > 0) & (pl.col("state") == "ended"),
             is_blocked=is_content_filtered(),
-        )
-        .select(
-            *SESSION_KEY,
-            *_STEP,
-            *("exec_no", "start_seq", "end_seq", "started_ms", "ended_ms", "last_ms"),
-            *("dispatched_ms", "n_attempts", "n_retries", "agent", "model", "provider", "state"),
-            *("finish", "raw_finish", *ERROR, "end_event_id", "n_text_chars", "says", *USAGE),
-            *("retry_at_ms", "retry_attempt", "retry_error_type", "retry_error_message"),
-            *("retry_wait_ms", "is_retry_pending", "is_recovered", "is_blocked", "is_era_a"),
         )
         .sort("sid", "start_seq")
     )
