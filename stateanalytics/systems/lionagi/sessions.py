@@ -606,7 +606,7 @@ def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
     """
     plays = raw["plays"].select("show_id", "session_id", play_id="id", show_play_name="name")
     linked = plays.filter(pl.col("session_id").is_not_null()).select(
-        entity_id="session_id", play_type=pl.lit("play"), play_id="play_id"
+        entity_id="session_id", parent_type=pl.lit("play"), parent_id="play_id"
     )
     named = (
         raw["sessions"]
@@ -621,19 +621,12 @@ def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         .pipe(left_joined, plays.drop("session_id"), on=["show_id", "show_play_name"])
         .select(
             "entity_id",
-            play_type=first_that_holds({"show": pl.col("play_id").is_null()}).fill_null("play"),
-            play_id=pl.coalesce("play_id", "show_id"),
+            parent_type=first_that_holds({"show": pl.col("play_id").is_null()}).fill_null("play"),
+            parent_id=pl.coalesce("play_id", "show_id"),
         )
     )
     parents = pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
-    return (
-        sessions.join(parents, on="entity_id", how="left", maintain_order="left")
-        .with_columns(
-            parent_type=pl.coalesce("play_type", "parent_type"),
-            parent_id=pl.coalesce("play_id", "parent_id"),
-        )
-        .drop("play_type", "play_id")
-    )
+    return sessions.update(parents, on="entity_id")
 
 
 def invocations(raw: Raw) -> pl.DataFrame:
