@@ -15,11 +15,11 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
     PULL_REQUEST_STATUSES,
     SESSION_MEANINGS,
     SESSION_REASONS,
-    SESSION_STATES,
     go_status,
     map_axes,
     map_go_words,
     map_legacy_words,
+    words_of,
 )
 from stateanalytics.systems.agent_orchestrator.meaning import (
     find_traps,
@@ -68,7 +68,7 @@ def test_no_sessions_map_to_no_rows() -> None:
 def test_every_pair_of_words_maps_to_words_of_the_model() -> None:
     pairs = [
         (state, reason, "none", "not_created", "unknown", "spawn_incomplete")
-        for state in SESSION_STATES
+        for state in words_of("session_state")
         for reason in SESSION_REASONS
     ]
     frame = mapped(*pairs)

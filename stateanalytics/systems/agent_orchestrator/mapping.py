@@ -42,10 +42,7 @@ def _of_axis(axis: str, column: str) -> dict[str, str]:
     return {word: value for word, value in values if value}
 
 
-SESSION_STATES, SESSION_REASONS = words_of("session_state"), words_of("session_reason")
-PR_STATES, PR_REASONS = words_of("pr_state"), words_of("pr_reason")
-RUNTIME_STATES, RUNTIME_REASONS = words_of("runtime_state"), words_of("runtime_reason")
-REPORT_STATES = words_of("report_state")
+SESSION_REASONS, REPORT_STATES = words_of("session_reason"), words_of("report_state")
 
 
 def legacy_status(prefix: str = "") -> pl.Expr:

@@ -219,7 +219,6 @@ def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> 
             last_message_at=pl.coalesce("last_message_at", newest_at),
             last_activity_at=pl.coalesce(newest_at, "last_activity_at"),
         )
-        .drop("n_events", "newest_at")
         .pipe(collected)
     )
 
@@ -279,15 +278,11 @@ def _with_caches(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
             for part in ("last", "all")
         )
 
-    return (
-        rows.join(reported, on="id", how="left", maintain_order="left")
-        .with_columns(
-            cached=matching("cached"),
-            cache_written=matching("written"),
-            # Of a fan-out, the workers may have another provider than the one that plans.
-            is_cache_apart=pl.col("id").is_in(apart.implode()),
-        )
-        .select(*rows.columns, "cached", "cache_written", "is_cache_apart")
+    return rows.join(reported, on="id", how="left", maintain_order="left").with_columns(
+        cached=matching("cached"),
+        cache_written=matching("written"),
+        # Of a fan-out, the workers may have another provider than the one that plans.
+        is_cache_apart=pl.col("id").is_in(apart.implode()),
     )
 
 
@@ -418,7 +413,6 @@ def _with_deadlines(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
                 {name: value.is_not_null() for name, value in sources.items()}
             ),
         )
-        .drop("until", "began_at")
     )
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.package_tables import package_table, table_rows
 from stateanalytics.systems import situations
 from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.situations import cause_by_words, refined
@@ -26,12 +26,9 @@ from stateanalytics.systems.situations import cause_by_words, refined
 UNRECOGNIZED = "unrecognized"
 
 
-class _Cause(NamedTuple):
-    type: str
-    cause: str
-
-
-CAUSES = MappingProxyType(dict(package_table(__package__, "causes.csv", _Cause)))
+CAUSES = MappingProxyType(
+    {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
+)
 """The last segment of the reason code, by the type of an error or its name in V1."""
 DEGRADING = (
     "provider_rate_limit", "provider_transport", "provider_internal", "provider_timeout",
@@ -57,7 +54,6 @@ def with_cause(
     *,
     error_type: str = "error_type",
     message: str = "error_message",
-    status: str = "error_status",
     has_error: pl.Expr | None = None,
     into: str = "cause",
     vague: Sequence[str] = _VAGUE,
@@ -67,8 +63,8 @@ def with_cause(
     Parameters
     ----------
     frame : polars.DataFrame
-    error_type, message, status : str
-        Columns of the error; ``status`` may be absent.
+    error_type, message : str
+        Columns of the error; its ``error_status`` may be absent.
     has_error : polars.Expr, optional
         Whether there is an error; by default, whether its type is stored. An error without a
         type is ``unrecognized``.
@@ -86,7 +82,8 @@ def with_cause(
     ['provider_quota', 'permission_declined', 'unrecognized', 'provider_internal']
     """
     kind, text = pl.col(error_type), pl.col(message).fill_null("")
-    stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
+    has_status = "error_status" in frame.columns
+    stored = pl.col("error_status") if has_status else pl.lit(None, pl.Int64)
     is_error = kind.is_not_null() if has_error is None else has_error
     is_api = (kind == "APIError").fill_null(value=False)
     is_vague = kind.is_in(vague).fill_null(value=False)
