@@ -16,7 +16,6 @@ from typing import Annotated, NamedTuple
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import left_joined
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
@@ -371,14 +370,11 @@ def _replaced(entities: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
     return entities.with_columns(joined.drop(_KEY))
 
 
-def silence_ends_of(
-    facts: Facts, turns: schema.Frame, system: str, open_: Sequence[str]
-) -> pl.DataFrame:
+def silence_ends_of(turns: pl.DataFrame, system: str, open_: Sequence[str]) -> pl.DataFrame:
     """One row for each turn that is over; a dead turn is noticed when the next one begins."""
     is_dead = pl.col("situation") == "aborted"
     return (
-        facts.detail(turns)
-        .with_columns(
+        turns.with_columns(
             next_at=pl.col("started_at").shift(-1).over("source", "thread_id", order_by="turn_no")
         )
         .filter(~pl.col("situation").is_in(open_))

@@ -168,11 +168,11 @@ _OPEN_FACTS = (
 )
 """Columns of ``entities`` that `_with_situations` fills for open executions."""
 _OF_RUN = (
-    *("situation", *_AXES, *_OPEN_FACTS, "outcome", "is_resumed", "is_recovered", "cause"),
+    *("situation", "has_output", *_OPEN_FACTS, "outcome", "is_resumed", "is_recovered", "cause"),
     *("cause_confidence", "error_message", "interrupt_reason", "last_finish", "end_event_id"),
 )
 _READ = (
-    *("source", "entity_id", *_OF_RUN, "has_waiting_input", "n_pending_inputs"),
+    *("source", "entity_id", *_OF_RUN, *_AXES, "has_waiting_input", "n_pending_inputs"),
     *("finish", "exit_code", "is_stale", "n_text_chars"),
 )
 """What axes and reasons read of runs, which sessions have from their last one, and of calls."""
@@ -306,21 +306,16 @@ def _session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.
     last = executions.filter("is_last").select(*key, *_OF_RUN)
     joined = sessions.join(last, on=key, how="left", maintain_order="left")
     waits = pl.col("n_pending_inputs").fill_null(0) > 0
-    idle = pl.col("situation").is_null()
+    idle = pl.when(waits).then(pl.lit("waiting")).otherwise(pl.lit("new"))
     named = joined.with_columns(
-        entity_id="session_id",
-        has_waiting_input=waits
-        & (idle | pl.col("outcome_word").is_not_null())
-        & (pl.col("health").is_null() | (pl.col("health") == "ok")),
-        situation=pl.coalesce(
-            "situation", pl.when(waits).then(pl.lit("waiting")).otherwise(pl.lit("new"))
-        ),
-    )
-    without_execution = situations.with_axes(named.select(*key, "situation"), _EXECUTIONS)
+        entity_id="session_id", situation=pl.coalesce("situation", idle)
+    ).pipe(situations.with_axes, _EXECUTIONS)
+    is_idle, has_ended = pl.col("health") == "idle", pl.col("outcome_word").is_not_null()
+    is_well = pl.col("health").is_null() | (pl.col("health") == "ok")
+    waits_idle = waits & (is_idle | (has_ended & is_well)).fill_null(value=False)
     return named.with_columns(
-        pl.coalesce(name, without_execution[name]).alias(name) for name in _AXES
-    ).with_columns(
-        health=pl.when("has_waiting_input").then(pl.lit("idle")).otherwise(pl.col("health"))
+        has_waiting_input=waits_idle,
+        health=pl.when(waits_idle).then(pl.lit("idle")).otherwise("health"),
     )
 
 
