@@ -114,6 +114,13 @@ def test_reasons_are_rows_with_a_claim_and_its_strength() -> None:
     assert reasons["message"].null_count() == 0
 
 
+def test_each_code_of_a_session_is_a_reason_however_many_it_has() -> None:
+    codes = [f"run.health.cleanup_{number}" for number in range(9)]
+    reasons = list_reasons(pl.DataFrame({"id": "a", "reason_codes": ", ".join(codes)}), key=["id"])
+    assert reasons["code"].to_list() == codes
+    assert reasons["order"].to_list() == list(range(9))
+
+
 def test_every_legacy_word_has_a_meaning() -> None:
     assert set(LEGACY_MEANINGS) == set(LEGACY_STATUSES)
     words = pl.DataFrame({"status": [*LEGACY_STATUSES, "odd", None]})
