@@ -15,11 +15,11 @@ from stateanalytics.systems.agent_orchestrator.mapping import (
     PULL_REQUEST_STATUSES,
     SESSION_MEANINGS,
     SESSION_REASONS,
-    SESSION_STATES,
     go_status,
     map_axes,
     map_go_words,
     map_legacy_words,
+    words_of,
 )
 from stateanalytics.systems.agent_orchestrator.meaning import (
     find_traps,
@@ -68,7 +68,7 @@ def test_no_sessions_map_to_no_rows() -> None:
 def test_every_pair_of_words_maps_to_words_of_the_model() -> None:
     pairs = [
         (state, reason, "none", "not_created", "unknown", "spawn_incomplete")
-        for state in SESSION_STATES
+        for state in words_of("session_state")
         for reason in SESSION_REASONS
     ]
     frame = mapped(*pairs)
@@ -112,6 +112,13 @@ def test_reasons_are_rows_with_a_claim_and_its_strength() -> None:
     ]
     assert set(reasons["claim_status"]) <= set(CLAIM_STATUSES)
     assert reasons["message"].null_count() == 0
+
+
+def test_each_code_of_a_session_is_a_reason_however_many_it_has() -> None:
+    codes = [f"run.health.cleanup_{number}" for number in range(9)]
+    reasons = list_reasons(pl.DataFrame({"id": "a", "reason_codes": ", ".join(codes)}), key=["id"])
+    assert reasons["code"].to_list() == codes
+    assert reasons["order"].to_list() == list(range(9))
 
 
 def test_every_legacy_word_has_a_meaning() -> None:

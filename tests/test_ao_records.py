@@ -97,10 +97,7 @@ def test_each_record_is_read_by_itself(statuses: list[str | None]) -> None:
     assert together.equals(pl.concat(alone) if alone else together)
 
 
-VOCABULARIES = (
-    *(mapping.SESSION_STATES, mapping.SESSION_REASONS, mapping.PR_STATES, mapping.PR_REASONS),
-    *(mapping.RUNTIME_STATES, mapping.RUNTIME_REASONS),
-)
+VOCABULARIES = [mapping.words_of(axis) for axis in mapping.AXES]
 
 
 @given(st.tuples(*map(st.sampled_from, VOCABULARIES)))

@@ -6,7 +6,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.state.definitions import BAD_ENDS, ENDINGS, FAILURES, GOOD_ENDS, STOPPED
 from stateanalytics.systems import all_systems
-from stateanalytics.systems.agent_orchestrator.mapping import RUNTIME_REASONS, SESSION_REASONS
+from stateanalytics.systems.agent_orchestrator.mapping import words_of
 from tests.frames import ago, facts
 from tests.samples import SAMPLES
 
@@ -74,7 +74,8 @@ def test_a_sweep_by_age_or_a_kill_proves_no_death():
 
 def test_every_code_of_a_death_is_known():
     # Agent Orchestrator's transitions have its own words, without what they are mapped to.
-    known = {*sa.reason_codes()["code"], *SESSION_REASONS, *RUNTIME_REASONS}
+    reasons = (*words_of("session_reason"), *words_of("runtime_reason"))
+    known = {*sa.reason_codes()["code"], *reasons}
     assert set(DEATH_CODES) - known == set()
 
 

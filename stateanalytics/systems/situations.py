@@ -16,7 +16,6 @@ from typing import Annotated, NamedTuple
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import left_joined
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import STATUS_WORDS, StatusWord
@@ -194,21 +193,28 @@ def add_reasons(entities: pl.DataFrame, reasons: pl.DataFrame) -> pl.DataFrame:
     reasons : polars.DataFrame
         In the shape of `schema.REASONS`, most direct first within an entity.
     """
+    return _replaced(entities, _by_entity(reasons).drop("reason_code", "evidence"))
+
+
+def _by_entity(reasons: pl.DataFrame) -> pl.DataFrame:
+    """All reasons of each entity and their codes; the code of its end, and the evidence."""
     texts = reasons.with_columns(pl.col("dimension", "claim_status").cast(pl.String))
-    by_entity = (
+    is_of_end = pl.col("dimension") == "lifecycle"
+    return (
         texts.sort("order", maintain_order=True)
         .with_columns(reason=pl.struct(schema.RECORDED_REASON).struct.json_encode())
         .group_by(_KEY)
         # Joining lists takes a third of the time of joining texts within groups.
-        .agg(codes="code", reasons="reason")
-        .with_columns(
-            codes=pl.col("codes").list.join(schema.CODE_SEPARATOR),
-            reasons=pl.format("[{}]", pl.col("reasons").list.join(",")),
+        .agg(
+            recorded_reason_codes="code",
+            recorded_reasons="reason",
+            reason_code=pl.col("code").filter(is_of_end).first(),
+            evidence=pl.col("evidence").filter(is_of_end).first(),
         )
-    )
-    joined = entities.join(by_entity, on=_KEY, how="left", maintain_order="left")
-    return joined.with_columns(recorded_reason_codes="codes", recorded_reasons="reasons").drop(
-        "codes", "reasons"
+        .with_columns(
+            pl.col("recorded_reason_codes").list.join(schema.CODE_SEPARATOR),
+            pl.format("[{}]", pl.col("recorded_reasons").list.join(",")).alias("recorded_reasons"),
+        )
     )
 
 
@@ -296,25 +302,20 @@ def add_situations(
     whys = pl.concat_list("situation", also).list.drop_nulls().list.join(" ")
     with_whys = axes.with_columns(whys=whys)
     # Thousands of calls ended in the same way: their reasons are worded one time for all.
-    distinct = with_whys.select(_TEXTS).unique(maintain_order=True).with_row_index("entity_id")
-    reasons = _reasons_by_text(distinct.with_columns(pl.col("entity_id").cast(pl.String)), table)
+    distinct = (
+        with_whys.select(_TEXTS)
+        .unique(maintain_order=True)
+        .with_row_index("entity_id")
+        .with_columns(pl.lit("").alias(name) for name in _KEY if name != "entity_id")
+    )
+    reasons = left_joined(distinct, _by_entity(_reasons(distinct, table)), on=_KEY).drop(_KEY)
     rows = with_whys.join(reasons, on=_TEXTS, how="left", nulls_equal=True, maintain_order="left")
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
     ended = rows.with_columns(
         is_over.then(name).alias(name) for name in ("reason_code", "evidence")
     )
-    return _replaced(
-        entities, ended.select(name for name in ended.columns if name in entities.columns)
-    )
-
-
-def _reasons_by_text(distinct: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Distinct ends of work, with their reasons as columns of entities."""
-    rows = distinct.with_columns(pl.lit("").alias(name) for name in _KEY if name != "entity_id")
-    ended = rows.select(*_KEY, recorded_outcome=pl.lit("any"))
-    entities = with_recorded(schema.ENTITIES.conform(ended), ended, _reasons(rows, table))
-    columns = ("recorded_reasons", "recorded_reason_codes", "reason_code", "evidence")
-    return rows.select(_TEXTS).hstack(entities.select(columns))
+    known = ended.select(name for name in ended.columns if name in entities.columns)
+    return schema.ENTITIES.conform(_replaced(entities, known))
 
 
 def _reasons(works: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
@@ -356,36 +357,24 @@ def with_recorded(
     reasons : polars.DataFrame
         In the shape of `schema.REASONS`.
     """
-    ends = (
-        reasons.filter(pl.col("dimension") == "lifecycle")
-        .sort("order")
-        .unique(_KEY, keep="first", maintain_order=True)
-        .select(*_KEY, code="code", why="evidence")
-    )
-    rows = entities.select(*_KEY, *({"recorded_outcome"} - set(axes.columns)))
-    rows = left_joined(rows, axes, ends, on=_KEY)
+    rows = left_joined(entities.select(_KEY), axes, _by_entity(reasons), on=_KEY)
     is_over = pl.when(pl.col("recorded_outcome").is_not_null())
-    recorded = add_reasons(rows, reasons).with_columns(
-        reason_code=is_over.then("code"), evidence=is_over.then("why")
-    )
-    return _replaced(entities, recorded.drop("code", "why"))
+    recorded = rows.with_columns(is_over.then(pl.col("reason_code", "evidence")).name.keep())
+    return schema.ENTITIES.conform(_replaced(entities, recorded))
 
 
 def _replaced(entities: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
     """Entities with columns that replace theirs; keys alone are joined, as columns are many."""
     first = columns.unique(_KEY, keep="first", maintain_order=True)
     joined = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
-    return schema.ENTITIES.conform(entities.with_columns(joined.drop(_KEY)))
+    return entities.with_columns(joined.drop(_KEY))
 
 
-def silence_ends_of(
-    facts: Facts, turns: schema.Frame, system: str, open_: Sequence[str]
-) -> pl.DataFrame:
+def silence_ends_of(turns: pl.DataFrame, system: str, open_: Sequence[str]) -> pl.DataFrame:
     """One row for each turn that is over; a dead turn is noticed when the next one begins."""
     is_dead = pl.col("situation") == "aborted"
     return (
-        facts.detail(turns)
-        .with_columns(
+        turns.with_columns(
             next_at=pl.col("started_at").shift(-1).over("source", "thread_id", order_by="turn_no")
         )
         .filter(~pl.col("situation").is_in(open_))

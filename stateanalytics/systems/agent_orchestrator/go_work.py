@@ -245,12 +245,8 @@ def _situation() -> pl.Expr:
 def with_turns(sessions: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Entities of sessions with their number of chat turns; null: none is recorded."""
     turns = work.filter(pl.col("entity_type") == "turn")
-    counts = turns.group_by("source", entity_id="session_id").agg(_n=pl.len().cast(pl.Int64))
-    return (
-        sessions.join(counts, on=["source", "entity_id"], how="left", maintain_order="left")
-        .with_columns(n_turns="_n")
-        .drop("_n")
-    )
+    counts = turns.group_by("source", entity_id="session_id").agg(n_turns=pl.len().cast(pl.Int64))
+    return sessions.update(counts, on=["source", "entity_id"])
 
 
 def work_entities(work: pl.DataFrame, sessions: pl.DataFrame) -> pl.DataFrame:

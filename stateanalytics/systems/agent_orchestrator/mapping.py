@@ -42,10 +42,7 @@ def _of_axis(axis: str, column: str) -> dict[str, str]:
     return {word: value for word, value in values if value}
 
 
-SESSION_STATES, SESSION_REASONS = words_of("session_state"), words_of("session_reason")
-PR_STATES, PR_REASONS = words_of("pr_state"), words_of("pr_reason")
-RUNTIME_STATES, RUNTIME_REASONS = words_of("runtime_state"), words_of("runtime_reason")
-REPORT_STATES = words_of("report_state")
+SESSION_REASONS, REPORT_STATES = words_of("session_reason"), words_of("report_state")
 
 
 def legacy_status(prefix: str = "") -> pl.Expr:
@@ -387,9 +384,6 @@ _DTYPES: Mapping[str, pl.DataType] = {"confidence": pl.Float64()}
 AXES = (
     "session_state", "session_reason", "pr_state", "pr_reason", "runtime_state", "runtime_reason",
 )  # fmt: skip
-REASON_CODES = tuple(f"reason_{place}" for place in range(7))
-"""The columns of `map_axes` that hold one reason code each, most direct first."""
-
 ODD_CODES = ("run.lifecycle.pair_unreachable", "run.lifecycle.reason_unrecognized")
 """Of known words that never go together, and of an unknown reason."""
 
@@ -413,8 +407,7 @@ def map_axes(sessions: pl.DataFrame) -> pl.DataFrame:
     -------
     polars.DataFrame
         With ``lifecycle``, ``outcome`` (null while not over), ``health``, ``delivery``
-        (null: nothing is known yet), ``reason_codes`` (joined by ", ") and the same codes
-        in a column each (`REASON_CODES`; null: none at that place).
+        (null: nothing is known yet) and ``reason_codes`` (joined by ", ", most direct first).
 
     Notes
     -----
@@ -445,8 +438,7 @@ def map_axes(sessions: pl.DataFrame) -> pl.DataFrame:
             outcome=first_true((_is_overridden(), "merged"), default=pl.col("_out")),
         )
         .with_columns(health=_health(), delivery=_delivery())
-        .with_columns(**_reasons())
-        .with_columns(reason_codes=pl.concat_str(REASON_CODES, separator=", ", ignore_nulls=True))
+        .with_columns(reason_codes=pl.concat_str(_reasons(), separator=", ", ignore_nulls=True))
         .drop("_pair", "_life", "_out", "_own", "_code", "_runtime")
     )
 
@@ -527,8 +519,8 @@ def _delivery() -> pl.Expr:
     )
 
 
-def _reasons() -> dict[str, pl.Expr]:
-    """One reason code per column: session, override, health (2), delivery (2), left open."""
+def _reasons() -> tuple[pl.Expr, ...]:
+    """The reason codes in their order: session, override, health (2), delivery (2), left open."""
     state, runtime, pr_state = pl.col("session_state"), pl.col("runtime_state"), pl.col("pr_state")
     is_over, is_gone = state.is_in(_OVER), runtime.is_in(_GONE_RUNTIMES)
     is_dead = is_gone & ~_is_terminal() & (state != "detecting")
@@ -542,7 +534,7 @@ def _reasons() -> dict[str, pl.Expr]:
     cause = first_true((is_gone & ~is_over, own_code))
     is_cleared = (pr_state == "none") & (pl.col("pr_reason") == "cleared_on_restore")
     is_left_open = (pr_state == "open") & pl.col("outcome").is_in(_CUT_SHORT)
-    columns = (
+    return (
         pl.col("_code"),
         first_true((_is_overridden(), "run.completed.pr_merged")),
         health,
@@ -551,7 +543,6 @@ def _reasons() -> dict[str, pl.Expr]:
         first_true((is_cleared, "run.delivery.cleared_on_restore")),
         first_true((is_left_open, "run.delivery.pr_left_open")),
     )
-    return dict(zip(REASON_CODES, columns, strict=True))
 
 
 def _delivery_code() -> pl.Expr:

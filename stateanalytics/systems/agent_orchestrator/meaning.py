@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -175,7 +174,7 @@ _AGES = {
 }
 _ADDED: dict[str, pl.DataType] = {
     **dict.fromkeys(("lifecycle", "outcome", "health", "delivery", "reason_codes"), pl.String()),
-    **dict.fromkeys((*mapping.REASON_CODES, "reattribution"), pl.String()),
+    "reattribution": pl.String(),
     **dict.fromkeys(("confidence", "reattribution_confidence"), pl.Float64()),
     "_record": pl.Int64(),
 }
@@ -192,10 +191,9 @@ def add_meaning(sessions: pl.DataFrame) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_records, ... + 22)
+    polars.DataFrame, shape (n_records, ... + 15)
         The columns of `find_traps`, ``reattribution`` and its
-        confidence, the mapped axes, ``reason_codes`` with the same codes in a column each,
-        and ``confidence``.
+        confidence, the mapped axes, ``reason_codes``, and ``confidence``.
 
     Notes
     -----
@@ -249,7 +247,6 @@ def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:
     is_flicker = pl.col("reattribution").eq_missing(pl.lit("flicker"))
     return with_confidence.with_columns(
         confidence=pl.coalesce("reattribution_confidence", "confidence"),
-        reason_6=first_true((is_flicker, _FLICKER), default=pl.col("reason_6")),
         reason_codes=first_true(
             (is_flicker, pl.format("{}, {}", "reason_codes", pl.lit(_FLICKER))),
             default=pl.col("reason_codes"),
@@ -260,11 +257,8 @@ def _by_axes(sessions: pl.DataFrame) -> pl.DataFrame:
 def _by_word(sessions: pl.DataFrame) -> pl.DataFrame:
     """Records of one status word; Agent Orchestrator itself reads ``starting`` as working."""
     word = pl.col("stored_status").replace({"starting": "working"})
-    return split_codes(
-        mapping.map_legacy_words(
-            sessions.with_columns(status=word, has_pr=pl.col("pr_url").is_not_null())
-        )
-    )
+    has_pr = pl.col("pr_url").is_not_null()
+    return mapping.map_legacy_words(sessions.with_columns(status=word, has_pr=has_pr))
 
 
 def _by_go_status(sessions: pl.DataFrame) -> pl.DataFrame:
@@ -272,11 +266,9 @@ def _by_go_status(sessions: pl.DataFrame) -> pl.DataFrame:
     more = pl.col("more_codes")
     is_cleanup_open = more.str.contains("run.health.cleanup_", literal=True)
     is_degraded = (pl.col("health") == "ok") & is_cleanup_open
-    return split_codes(
-        mapped.with_columns(
-            health=first_true((is_degraded, "degraded"), default=pl.col("health")),
-            reason_codes=pl.concat_str("reason_codes", more, separator=", ", ignore_nulls=True),
-        )
+    return mapped.with_columns(
+        health=first_true((is_degraded, "degraded"), default=pl.col("health")),
+        reason_codes=pl.concat_str("reason_codes", more, separator=", ", ignore_nulls=True),
     )
 
 
@@ -298,7 +290,7 @@ def list_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
     Parameters
     ----------
     mapped : polars.DataFrame, shape (n_sessions, ...)
-        Sessions with `REASON_CODES` and the columns ``key``; optionally ``evidence`` (the
+        Sessions with ``reason_codes`` and the columns ``key``; optionally ``evidence`` (the
         stored text) and ``is_synthesized`` (of `parse_lifecycle`).
     key : sequence of str
         The columns that name a session.
@@ -323,35 +315,28 @@ def list_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
     >>> list_reasons(map_axes(sessions), key=["session_id"]).select("code", "confidence").rows()
     [('run.aborted.runtime_lost', 0.6), ('run.delivery.missing', 1.0)]
     """
-    codes = _code_columns(mapped)
-    rows = with_defaults(mapped, _OPTIONAL).select(*key, *_OPTIONAL, *codes).with_row_index("_row")
-    # One code of each row at a time: few rows have more than two, and lists are expensive.
-    listed = pl.concat(
-        rows.filter(pl.col(code).is_not_null()).select(
-            "_row", *key, *_OPTIONAL, code=code, order=_n_filled(codes[:place])
-        )
-        for place, code in enumerate(codes)
+    # Most sessions have the same codes as many others: each list is split one time.
+    lists = mapped.select("reason_codes").drop_nulls().unique()
+    codes = lists.with_columns(code=pl.col("reason_codes").str.split(", "))
+    codes = codes.with_columns(order=pl.int_ranges(pl.col("code").list.len()))
+    rows = with_defaults(mapped, _OPTIONAL).select(*key, *_OPTIONAL, "reason_codes")
+    listed = rows.join(
+        codes.explode("code", "order"), on="reason_codes", maintain_order="left_right"
     )
-    return _explained(listed.sort("_row", maintain_order=True), key)
-
-
-def _n_filled(columns: Sequence[str]) -> pl.Expr:
-    return pl.sum_horizontal(
-        pl.lit(0, pl.Int64), *(pl.col(name).is_not_null() for name in columns)
-    ).cast(pl.Int64)
+    return _explained(listed, key)
 
 
 def first_reasons(mapped: pl.DataFrame, *, key: Sequence[str]) -> pl.DataFrame:
     """Most direct reason of each session: the first of its rows in `list_reasons`."""
     first = with_defaults(mapped, _OPTIONAL).select(
-        *key, *_OPTIONAL, code=pl.coalesce(_code_columns(mapped)), order=pl.lit(0, pl.Int64)
+        *key, *_OPTIONAL, code=first_code(), order=pl.lit(0, pl.Int64)
     )
     return _explained(first.drop_nulls("code"), key)
 
 
-def _code_columns(mapped: pl.DataFrame) -> list[str]:
-    """`REASON_CODES`, and further columns that a caller has numbered in the same way."""
-    return [name for name in mapped.columns if re.fullmatch(r"reason_\d", name)]
+def first_code() -> pl.Expr:
+    """The first of ``reason_codes``."""
+    return pl.col("reason_codes").str.splitn(", ", 2).struct[0]
 
 
 def _explained(rows: pl.DataFrame, key: Sequence[str]) -> pl.DataFrame:
@@ -400,15 +385,6 @@ def _messages() -> dict[str, str]:
     }
 
 
-def split_codes(mapped: pl.DataFrame) -> pl.DataFrame:
-    """The codes of ``reason_codes`` in a column each, as `map_axes` gives them."""
-    codes = pl.col("reason_codes").str.split(", ")
-    return mapped.with_columns(
-        codes.list.get(place, null_on_oob=True).alias(name)
-        for place, name in enumerate(mapping.REASON_CODES)
-    )
-
-
 def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
     """Why every session is in its state by its current record, as `schema.REASONS`.
 
@@ -432,7 +408,7 @@ def recorded_reasons(sessions: pl.DataFrame) -> pl.DataFrame:
         entity_type=pl.lit("session"),
     )
     carried = ("_references", "_confidence", "reattribution")
-    listed = list_reasons(split_codes(current), key=(*schema.ENTITY_KEY, *carried))
+    listed = list_reasons(current, key=(*schema.ENTITY_KEY, *carried))
     is_first = pl.col("order") == 0
     is_flicker = pl.col("reattribution") == "flicker"
     own_confidence = pl.when(is_first).then("_confidence")

@@ -326,10 +326,8 @@ def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File
         # Only regular files: a pipe would block whoever opens it.
         if name == "archive" and _holds(entry.is_dir):
             for file in _entries(path / name):
-                match = ARCHIVE_NAME.match(file.name)
-                if match and _holds(file.is_file):
-                    archived = Kind.JSON_ARCHIVE if match["json"] else Kind.ARCHIVE
-                    yield File(file.path, archived, directory, is_migrated)
+                if (kind := _kind_of_archive(file.name)) and _holds(file.is_file):
+                    yield File(file.path, kind, directory, is_migrated)
         elif name == ".agent-report-audit":
             for file in _entries(path / name):
                 if kind := _kind_in(name, file.name):
@@ -346,6 +344,11 @@ def _kind_of_record(name: str) -> Kind | None:
     if name.endswith(LOCK) or TEMPORARY in name:
         return Kind.LOCK
     return Kind.CORRUPT_COPY if CORRUPT in name else None
+
+
+def _kind_of_archive(name: str) -> Kind | None:
+    match = ARCHIVE_NAME.match(name)
+    return match and (Kind.JSON_ARCHIVE if match["json"] else Kind.ARCHIVE)
 
 
 def _of_observability(path: Path) -> Iterator[File]:
@@ -369,13 +372,9 @@ def _kind_of_log(path: Path) -> Kind | None:
 
 
 def _kind_of_named_record(path: Path) -> Kind | None:
-    archive = ARCHIVE_NAME.match(path.name) if path.parent.name == "archive" else None
-    if archive:
-        kind: Kind | None = Kind.JSON_ARCHIVE if archive["json"] else Kind.ARCHIVE
-    elif path.parent.name == "sessions":
-        kind = _kind_of_record(path.name)
-    else:
-        return None
+    kinds = {"archive": _kind_of_archive, "sessions": _kind_of_record}
+    kind_of = kinds.get(path.parent.name)
+    kind = kind_of(path.name) if kind_of else None
     return kind if kind in RECORDS and _is_record(path) else None
 
 

@@ -209,7 +209,7 @@ def session_entities(
                 (pl.col("session_reason").is_in(_OBSERVED_ENDS), "observer"), default="executor"
             )
         ),
-        reason_code="reason_0",
+        reason_code=meaning.first_code(),
         reason_message="message",
         evidence=columns.references(
             tool_result="evidence_text", url="pr_url", message="report_note"

@@ -20,7 +20,7 @@ _TODAY_S = today_s_of(__package__)
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
     """One row per turn that is over; a death is noticed at the next prompt."""
-    return silence_ends_of(facts, frames.TURNS, NAME, OPEN)
+    return silence_ends_of(facts.detail(frames.TURNS), NAME, OPEN)
 
 
 def commands(facts: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:

@@ -6,11 +6,9 @@ usage on each, and one session may lie in two folders: shared records have one o
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import polars as pl
 
-from stateanalytics.core.joins import left_joined
+from stateanalytics.core.joins import Rows, left_joined
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems import situations
 from stateanalytics.systems.base import today_s_of
@@ -20,7 +18,6 @@ from stateanalytics.systems.claude_code.lines import COST_RECORD
 from stateanalytics.systems.threads import THREAD, TURN, call_counts
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 SIGNS = (
     *("prompt", "tool_result", "interrupt", "shutdown", "summary", "injected"),
     *("assistant", "api_error", "synthetic", "retry", "progress"),

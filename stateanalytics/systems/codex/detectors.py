@@ -19,7 +19,7 @@ _STREAM_S, _STREAM_RETRIES = today_s_of(__package__)["codex.stream"], 5
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
     """One row per turn that is over; a death is noticed when the next turn begins."""
-    return silence_ends_of(facts, frames.TURNS, NAME, folding.OPEN)
+    return silence_ends_of(facts.detail(frames.TURNS), NAME, folding.OPEN)
 
 
 def commands(facts: Facts, _gaps: pl.DataFrame) -> pl.DataFrame:

@@ -7,11 +7,9 @@ rules of Codex itself.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import polars as pl
 
-from stateanalytics.core.joins import left_joined, total
+from stateanalytics.core.joins import Rows, left_joined, total
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.base import today_s_of
 from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
@@ -20,7 +18,6 @@ from stateanalytics.systems.situations import first_that_holds, with_cause
 from stateanalytics.systems.threads import THREAD, TURN, call_counts, is_last_work
 
 FILE = ("source", "file")
-Rows = TypeVar("Rows", pl.DataFrame, pl.LazyFrame)
 _ORDER_COLUMNS = (
     *(*FILE, "line_no", "ordinal", "at", "what", "own_id", "turn_id", "forked_from", "own_from"),
     *("base_id", "parent_thread_id", "type", "kind", "n_text_chars", "call_id"),

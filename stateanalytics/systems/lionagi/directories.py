@@ -173,8 +173,6 @@ def link_runs(runs: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         ``runs`` in their order; ``session_id`` is null where the store has none. Of several
         sessions with the same run id, the first that started is taken.
     """
-    if runs.is_empty():
-        return runs
     sessions = raw["sessions"]
     by_id = sessions.select(
         "started_at", known="id", run_id=pl.coalesce("run_id", "metadata_run_id")
@@ -206,21 +204,15 @@ def add_timeouts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Entities with the time limit of the checkpoint; that of the metadata comes second."""
     limits = (
         runs.filter(pl.col("timeout_s").is_not_null() & pl.col("session_id").is_not_null())
-        .select(entity_id="session_id", checkpoint_s="timeout_s", entity_type=pl.lit("session"))
+        .select(
+            "timeout_s",
+            entity_id="session_id",
+            entity_type=pl.lit("session"),
+            timeout_from=pl.lit("checkpoint"),
+        )
         .unique("entity_id", keep="last", maintain_order=True)
     )
-    if limits.is_empty():
-        return entities
-    return (
-        entities.join(limits, on=["entity_type", "entity_id"], how="left", maintain_order="left")
-        .with_columns(
-            timeout_s=pl.coalesce("checkpoint_s", "timeout_s"),
-            timeout_from=pl.when(pl.col("checkpoint_s").is_not_null())
-            .then(pl.lit("checkpoint"))
-            .otherwise("timeout_from"),
-        )
-        .drop("checkpoint_s")
-    )
+    return entities.update(limits, on=["entity_type", "entity_id"])
 
 
 def add_starts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
@@ -243,7 +235,7 @@ def add_starts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls(["directory", "session_id"])
         .sort("created_at", "entity_id", nulls_last=True)
         .group_by(entity_id="session_id")
-        .agg(launched=pl.col("directory").first())
+        .agg(pl.col("directory").first(), starts=pl.lit(None, pl.String))
     )
     began, ended = (
         pl.col(name).dt.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").fill_null("-")
@@ -256,18 +248,12 @@ def add_starts(entities: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         .group_by(entity_id="session_id", maintain_order=True)
         .agg(
             starts=pl.format("{} {} {}", began, ended, "directory").str.join("\n"),
-            ran=pl.col("directory").first(),
+            directory=pl.col("directory").first(),
         )
     )
-    started = from_runs.join(launched, on="entity_id", how="full", coalesce=True).with_columns(
-        entity_type=pl.lit("session")
-    )
-    return (
-        entities.drop("starts")
-        .join(started, on=["entity_type", "entity_id"], how="left", maintain_order="left")
-        .with_columns(directory=pl.coalesce("ran", "launched", "directory"))
-        .drop("ran", "launched")
-    )
+    started = launched.update(from_runs, on="entity_id", how="full")
+    started = started.with_columns(entity_type=pl.lit("session"))
+    return entities.update(started, on=["entity_type", "entity_id"])
 
 
 def run_findings(runs: pl.DataFrame, entities: pl.DataFrame, source: str) -> pl.DataFrame:
@@ -288,8 +274,6 @@ def run_findings(runs: pl.DataFrame, entities: pl.DataFrame, source: str) -> pl.
         ``run.contradicts_store`` (another status; only ``info`` for a *running* that lags
         behind an end) and ``run.not_in_store``, in the shape of findings.
     """
-    if runs.is_empty():
-        return schema.FINDINGS.empty()
     sessions = entities.filter(pl.col("entity_type") == "session")
     both = runs.join(
         sessions.select("entity_id", "raw_status"), left_on="session_id", right_on="entity_id"

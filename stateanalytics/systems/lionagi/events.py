@@ -68,8 +68,6 @@ def message_events(raw: Raw) -> pl.DataFrame:
     lists it itself; one that is in no list is kept without an entity.
     """
     messages = raw["messages"]
-    if messages.is_empty():
-        return _shaped(messages.select(entity_id="id"))
     of_branches = raw["branches"].select("session_id", "progression_id")
     by_branch = listed_messages(of_branches, raw["progressions"])
     rows = messages.join(
@@ -88,7 +86,7 @@ def message_events(raw: Raw) -> pl.DataFrame:
             by_session, left_on="id", right_on="message_id", how="left", maintain_order="left_right"
         )
         rows = pl.concat([rows.filter(is_listed), others])
-    return _shaped(
+    return schema.EVENTS.conform(
         rows.select(
             pl.col("role", "name", "size_bytes", "^body$"),
             entity_type=pl.lit("session"),
@@ -111,7 +109,7 @@ def signal_events(raw: Raw) -> pl.DataFrame:
         .then(pl.lit(value=False))
     )
     is_over = pl.col("kind").is_in(["NodeCompleted", "NodeFailed", "NodeCancelled"])
-    return _shaped(
+    return schema.EVENTS.conform(
         rows.select(
             pl.col("seq", "size_bytes", "^body$"),
             entity_type=pl.lit("session"),
@@ -131,7 +129,7 @@ def signal_events(raw: Raw) -> pl.DataFrame:
 
 def admin_events(raw: Raw) -> pl.DataFrame:
     """Administrative actions as events, refused status changes among them."""
-    return _shaped(
+    return schema.EVENTS.conform(
         raw["admin_events"].select(
             entity_type="target_type",
             entity_id="target_id",
@@ -148,7 +146,7 @@ def admin_events(raw: Raw) -> pl.DataFrame:
 def attention_events(raw: Raw) -> pl.DataFrame:
     """Decisions of operators about attention items as events; no later decision removes one."""
     items = resolved_items(raw["attention_disposition_history"], raw)
-    return _shaped(
+    return schema.EVENTS.conform(
         items.select(
             "entity_type",
             "entity_id",
@@ -165,7 +163,7 @@ def attention_events(raw: Raw) -> pl.DataFrame:
 
 def team_events(raw: Raw) -> pl.DataFrame:
     """Messages between the members of a team as events."""
-    return _shaped(
+    return schema.EVENTS.conform(
         raw["team_messages"].select(
             pl.col("size_bytes", "^body$"),
             entity_type=pl.lit("team"),
@@ -185,7 +183,7 @@ def all_events(raw: Raw, messages: pl.DataFrame | None = None) -> pl.DataFrame:
     known = message_events(raw) if messages is None else messages
     kinds = (signal_events, admin_events, attention_events, team_events)
     frames = [frame for frame in (known, *(kind(raw) for kind in kinds)) if frame.height]
-    pooled = pl.concat(frames) if frames else _shaped(schema.EVENTS.empty())
+    pooled = pl.concat(frames) if frames else schema.EVENTS.empty()
     return pooled.sort("at", "seq", nulls_last=True, maintain_order=True)
 
 
@@ -286,36 +284,6 @@ def resolved_items(items: pl.DataFrame, raw: Raw) -> pl.DataFrame:
 
 def _short(column: str) -> pl.Expr:
     return pl.col(column).str.slice(0, _MAX_DETAIL)
-
-
-def _shaped(frame: pl.DataFrame) -> pl.DataFrame:
-    names = [name for name in schema.EVENTS.dtypes.names() if name not in ("source", "system")]
-    return schema.EVENTS.conform(frame).select(names)
-
-
-def dispositions(raw: Raw) -> pl.DataFrame:
-    """Items that an operator set aside, each with the entity that it names.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_items, 10)
-        `frames.DISPOSITIONS` without ``source``.
-    """
-    names = [name for name in frames.DISPOSITIONS.dtypes.names() if name != "source"]
-    return resolved_items(raw["attention_dispositions"], raw).select(names)
-
-
-def decisions(raw: Raw) -> pl.DataFrame:
-    """Decisions of operators, where the release keeps a history of them.
-
-    Returns
-    -------
-    polars.DataFrame, shape (n_decisions, 9)
-        `frames.DECISIONS` without ``source``.
-    """
-    names = [name for name in frames.DECISIONS.dtypes.names() if name != "source"]
-    items = resolved_items(raw["attention_disposition_history"], raw)
-    return items.rename({"created_at": "at", "sequence": "seq", "new_state": "state"}).select(names)
 
 
 _PIECE = 20_000

@@ -28,12 +28,11 @@ from stateanalytics.systems.history import (
 )
 from stateanalytics.systems.lionagi import directories, findings, frames, schedules, sessions
 from stateanalytics.systems.lionagi.events import (
-    decisions,
-    dispositions,
     read_calls,
     read_instructions,
     read_turns,
     refreshed_events,
+    resolved_items,
 )
 from stateanalytics.systems.lionagi.frames import SYSTEM, Raw, generation, read_raw
 from stateanalytics.systems.lionagi.schedules import of_schedules, with_runs
@@ -95,9 +94,11 @@ def read(
     )
     details = {
         frames.SCHEDULES: schedule_details,
-        frames.FIRES: schedules.fires(raw),
-        frames.DISPOSITIONS: dispositions(raw),
-        frames.DECISIONS: decisions(raw),
+        frames.FIRES: raw["schedule_runs"].with_columns(schedule_run_id="id"),
+        frames.DISPOSITIONS: resolved_items(raw["attention_dispositions"], raw),
+        frames.DECISIONS: resolved_items(raw["attention_disposition_history"], raw).rename(
+            {"created_at": "at", "sequence": "seq", "new_state": "state"}
+        ),
         frames.RUNS: runs,
         frames.SHOWS_ON_DISK: disk,
     }
@@ -111,7 +112,8 @@ def read(
         raw, unique_tables = {**raw, "messages": deadlines, "progressions": lists}, {}
     entities = _entities(raw, history, events, schedule_details)
     del raw
-    entities = _with_ends(entities, runs, history)
+    entities = directories.add_timeouts(directories.add_starts(entities, runs), runs)
+    entities = add_end_writers(entities, history)
     odd = [
         cell_findings,
         id_findings,
@@ -132,7 +134,7 @@ def read(
     return Parts(
         system=SYSTEM,
         format=generation(store.tables),
-        entities=_with_reasons(entities, label),
+        entities=add_all_reasons(_canonical(entities, schema.ENTITIES, label)),
         transitions=_canonical(history, schema.TRANSITIONS, label),
         events=_canonical(events, schema.EVENTS, label),
         findings=all_findings(*odd),
@@ -152,15 +154,6 @@ def read(
 
 read_uncached = partial(read, keep=False)
 """The result of `read` for a store that is not read again: tables are freed early."""
-
-
-def _with_ends(entities: pl.DataFrame, runs: pl.DataFrame, history: pl.DataFrame) -> pl.DataFrame:
-    timed = directories.add_timeouts(directories.add_starts(entities, runs), runs)
-    return add_end_writers(timed, history)
-
-
-def _with_reasons(entities: pl.DataFrame, label: str) -> pl.DataFrame:
-    return add_all_reasons(_canonical(entities, schema.ENTITIES, label))
 
 
 def companions(store_path: Path) -> list[Path]:

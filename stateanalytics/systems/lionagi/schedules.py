@@ -198,9 +198,9 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_schedules, 17)
-        `frames.SCHEDULES` without ``source``. ``cadence_s`` of a cron schedule is the
-        time between the two fires that follow its newest sign of life.
+    polars.DataFrame, shape (n_schedules, 18)
+        `frames.SCHEDULES`, ``source`` null. ``cadence_s`` of a cron schedule is the time
+        between the two fires that follow its newest sign of life.
     """
     rows = raw["schedules"].with_columns(
         schedule_id="id",
@@ -208,14 +208,7 @@ def schedule_details(raw: Raw) -> pl.DataFrame:
         timezone=pl.coalesce("resolved_timezone", "effective_timezone", pl.lit("UTC")),
         cadence_s=_FIXED_CADENCE,
     )
-    names = [name for name in frames.SCHEDULES.dtypes.names() if name != "source"]
-    return with_runs(rows, raw["schedule_runs"], "schedule_id").select(names)
-
-
-def fires(raw: Raw) -> pl.DataFrame:
-    """Schedule and chain depth of each run; the columns of `frames.FIRES`."""
-    runs = raw["schedule_runs"]
-    return runs.select("schedule_id", "chain_depth", schedule_run_id="id")
+    return frames.SCHEDULES.conform(with_runs(rows, raw["schedule_runs"], "schedule_id"))
 
 
 def with_runs(schedules: pl.DataFrame, runs: pl.DataFrame, *schedule: str) -> pl.DataFrame:
@@ -306,17 +299,6 @@ def cron_cadences(crons: pl.DataFrame) -> pl.Series:
     return pl.Series("cron_s", [evaluated.get(row) for row in rows], dtype=pl.Float64)
 
 
-WORDS = {
-    "disabled": "switched off",
-    "never-fired": "enabled, and nothing shows that it ever fired",
-    "no-evidence": "enabled and fired once, but no executed run is left to judge",
-    "overdue": "silent for longer than three cadences, and five minutes longer than one",
-    "failing": "the last executed run failed or timed out",
-    "healthy": "none of these",
-}
-"""E1's words and what they mean; the first that applies wins."""
-
-
 def schedule_ages(schedules: Rows, as_of: datetime) -> Rows:
     """Schedules with the ages of the moments of ``frames.SCHEDULES``.
 
@@ -354,34 +336,33 @@ def schedule_limit_s() -> pl.Expr:
 
 
 def with_schedule_health(rows: Rows) -> Rows:
-    """Schedules with their health, in lionagi's words and in ADR-0033's.
+    """Schedules with their health, in lionagi's words.
 
     Parameters
     ----------
     rows : polars.DataFrame
         ``is_enabled``, ``cadence_s`` (null: never overdue), ``silence_s``,
-        ``last_executed_status``, ``n_runs``, ``n_running``, ``since_last_fire_s`` and
-        ``next_fire_in_s``, as `schedule_ages` gives them.
+        ``last_executed_status``, ``n_runs`` and ``since_last_fire_s``, as `schedule_ages`
+        gives them.
 
     Returns
     -------
     polars.DataFrame
-        The same rows with ``schedule_health`` (one of `WORDS`) and ``health`` (ADR-0033:
-        misfired, running, due, ok).
+        The same rows with ``schedule_health``: the first that applies of ``disabled``,
+        ``never-fired`` (nothing shows that it ever fired), ``no-evidence`` (no executed run is
+        left to judge), ``overdue`` (see `schedule_limit_s`), ``failing`` (the last executed run
+        failed or timed out) and ``healthy``.
 
     Notes
     -----
-    A disabled schedule is ``ok``. One that is ``overdue`` is ``misfired`` whatever else is
-    true of it; ``failing`` is no matter of health (its runs carry it). An unknown
-    ``is_enabled`` counts as disabled, as in lionagi.
+    An unknown ``is_enabled`` counts as disabled, as in lionagi.
 
     Examples
     --------
     >>> row = {"is_enabled": True, "cadence_s": 60.0, "n_runs": 4, "silence_s": 361.0,
-    ...        "last_executed_status": "completed", "since_last_fire_s": 361.0,
-    ...        "n_running": 0, "next_fire_in_s": 9.0}
-    >>> with_schedule_health(pl.DataFrame([row])).select("schedule_health", "health").row(0)
-    ('overdue', 'misfired')
+    ...        "last_executed_status": "completed", "since_last_fire_s": 361.0}
+    >>> with_schedule_health(pl.DataFrame([row]))["schedule_health"].item()
+    'overdue'
     """
     silence = pl.col("silence_s")
     is_disabled = ~pl.col("is_enabled").fill_null(value=False)
@@ -395,12 +376,4 @@ def with_schedule_health(rows: Rows) -> Rows:
         "overdue": silence > schedule_limit_s(),
         "failing": pl.col("last_executed_status").is_in(_FAILED),
     }
-    health = {
-        "ok": is_disabled,
-        "misfired": pl.col("schedule_health") == "overdue",
-        "running": pl.col("n_running") > 0,
-        "due": pl.col("next_fire_in_s") <= 0,
-    }
-    return rows.with_columns(
-        schedule_health=first_that_holds(words).fill_null("healthy")
-    ).with_columns(health=first_that_holds(health).fill_null("ok"))
+    return rows.with_columns(schedule_health=first_that_holds(words).fill_null("healthy"))

@@ -219,7 +219,6 @@ def with_chats(sessions: pl.DataFrame, events: pl.DataFrame, key: list[str]) -> 
             last_message_at=pl.coalesce("last_message_at", newest_at),
             last_activity_at=pl.coalesce(newest_at, "last_activity_at"),
         )
-        .drop("n_events", "newest_at")
         .pipe(collected)
     )
 
@@ -279,15 +278,11 @@ def _with_caches(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
             for part in ("last", "all")
         )
 
-    return (
-        rows.join(reported, on="id", how="left", maintain_order="left")
-        .with_columns(
-            cached=matching("cached"),
-            cache_written=matching("written"),
-            # Of a fan-out, the workers may have another provider than the one that plans.
-            is_cache_apart=pl.col("id").is_in(apart.implode()),
-        )
-        .select(*rows.columns, "cached", "cache_written", "is_cache_apart")
+    return rows.join(reported, on="id", how="left", maintain_order="left").with_columns(
+        cached=matching("cached"),
+        cache_written=matching("written"),
+        # Of a fan-out, the workers may have another provider than the one that plans.
+        is_cache_apart=pl.col("id").is_in(apart.implode()),
     )
 
 
@@ -418,7 +413,6 @@ def _with_deadlines(rows: pl.DataFrame, raw: Raw) -> pl.DataFrame:
                 {name: value.is_not_null() for name, value in sources.items()}
             ),
         )
-        .drop("until", "began_at")
     )
 
 
@@ -606,7 +600,7 @@ def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
     """
     plays = raw["plays"].select("show_id", "session_id", play_id="id", show_play_name="name")
     linked = plays.filter(pl.col("session_id").is_not_null()).select(
-        entity_id="session_id", play_type=pl.lit("play"), play_id="play_id"
+        entity_id="session_id", parent_type=pl.lit("play"), parent_id="play_id"
     )
     named = (
         raw["sessions"]
@@ -621,21 +615,12 @@ def add_plays_as_parents(sessions: pl.DataFrame, raw: Raw) -> pl.DataFrame:
         .pipe(left_joined, plays.drop("session_id"), on=["show_id", "show_play_name"])
         .select(
             "entity_id",
-            play_type=first_that_holds({"show": pl.col("play_id").is_null()}).fill_null("play"),
-            play_id=pl.coalesce("play_id", "show_id"),
+            parent_type=first_that_holds({"show": pl.col("play_id").is_null()}).fill_null("play"),
+            parent_id=pl.coalesce("play_id", "show_id"),
         )
     )
     parents = pl.concat([linked, named]).unique("entity_id", keep="first", maintain_order=True)
-    if parents.is_empty():
-        return sessions
-    return (
-        sessions.join(parents, on="entity_id", how="left", maintain_order="left")
-        .with_columns(
-            parent_type=pl.coalesce("play_type", "parent_type"),
-            parent_id=pl.coalesce("play_id", "parent_id"),
-        )
-        .drop("play_type", "play_id")
-    )
+    return sessions.update(parents, on="entity_id")
 
 
 def invocations(raw: Raw) -> pl.DataFrame:

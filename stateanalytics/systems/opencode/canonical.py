@@ -27,7 +27,6 @@ from stateanalytics.systems.situations import first_that_holds
 
 _DECLINE_WINDOW_MS = 2000
 """The most time from a refusal to the end that it caused, or the least that others ran on."""
-_OF_SESSION_ROWS = ("program_version", "directory", "fork_of", "idle_outcome", "n_resume_attempts")
 _COMMANDS = ("bash", "shell")
 """Tools that run a command, by their names in V1 and in 2.0."""
 _ENTITY_IDS = {
@@ -90,25 +89,10 @@ def _all_sessions(frame: pl.DataFrame, session_rows: pl.DataFrame) -> pl.DataFra
     """One row per session, also for those that have neither events nor messages."""
     ordered = frame.sort(pl.col("n_executions").fill_null(0), descending=True, maintain_order=True)
     distinct = ordered.unique(SESSION_KEY, keep="first", maintain_order=True)
-    of_rows = {
-        **{name: pl.col(name) for name in _OF_SESSION_ROWS},
-        "suspended_at": moment("suspended_ms"),
-        "archived_at": moment("archived_ms"),
-        "last_at": moment("created_ms"),
-    }
-    rows = session_rows.select(
-        *SESSION_KEY, **{f"row_{name}": value for name, value in of_rows.items()}
-    )
+    rows = conformed(session_rows.with_columns(last_ms="created_ms"), frames.SESSIONS)
     counts = ("n_events", "n_executions", "n_turns", "n_steps", "n_inputs", "n_pending_inputs")
-    return (
-        distinct.join(rows, on=SESSION_KEY, how="full", coalesce=True, maintain_order="left_right")
-        .with_columns(
-            *(pl.coalesce(name, f"row_{name}").alias(name) for name in of_rows),
-            *(pl.col(name).fill_null(0) for name in counts),
-        )
-        .select(frame.columns)
-        .sort(SESSION_KEY)
-    )
+    both = rows.update(distinct, on=SESSION_KEY, how="full")
+    return both.with_columns(pl.col(counts).fill_null(0)).sort(SESSION_KEY)
 
 
 def _eras(order: Ordered, sessions: pl.DataFrame) -> pl.DataFrame:
@@ -407,7 +391,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         .agg(first_started_at=pl.col("started_at").min())
     )
     joined = details["opencode_sessions"].select(
-        *SESSION_KEY, "last_at", "n_turns", "event_cost_usd", place="directory"
+        *SESSION_KEY, "last_at", "n_turns", "event_cost_usd"
     )
     joined = left_joined(joined, session_rows, last, first, on=SESSION_KEY)
     children = joined.group_by("source", session_id="parent_id").agg(
@@ -421,8 +405,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         parent_type=if_child.then(pl.lit("session")),
         kind=if_child.then(pl.lit("subagent")).otherwise(pl.lit("session")),
         name="title",
-        project=pl.coalesce("directory", "place", "project_id"),
-        directory=pl.coalesce("directory", "place"),
+        project=pl.coalesce("directory", "project_id"),
         agent=pl.coalesce("last_agent", "agent"),
         model=pl.coalesce("last_model", "model"),
         provider=pl.coalesce("last_provider", "provider"),

@@ -13,23 +13,17 @@ from stateanalytics.systems.base import Detecting, features_from_csv
 from stateanalytics.systems.detector import Detector, catalogue
 from stateanalytics.systems.opencode import LIMITS, NAME, frames
 from stateanalytics.systems.opencode.states import RUN_KEY, turn_id
+from stateanalytics.systems.situations import silence_ends_of
 
 
 def silence_ends(facts: Facts) -> pl.DataFrame:
     """One row per execution; a crash is noticed when work restarts."""
-    is_crash = pl.col("outcome") == "crashed"
-    restarted_at = pl.col("started_at").shift(-1).over("source", "session_id")
-    return (
-        facts.detail(frames.EXECUTIONS)
-        .sort("source", "session_id", "exec_no")
-        .select(
-            "source",
-            system=pl.lit(NAME),
-            entity_id="session_id",
-            at=pl.when(is_crash).then(restarted_at).otherwise("ended_at"),
-            boundary=pl.when(is_crash).then(pl.lit("crash")).otherwise(pl.lit("own_end")),
-        )
+    executions = facts.detail(frames.EXECUTIONS).with_columns(
+        situation=pl.col("outcome").replace({"crashed": "aborted"}),
+        thread_id="session_id",
+        turn_no="exec_no",
     )
+    return silence_ends_of(executions, NAME, open_=())
 
 
 def attempt_ends(facts: Facts) -> pl.DataFrame:

@@ -85,7 +85,7 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_steps, 33)
+    polars.DataFrame
         ``state`` is ``open``, ``ended`` or ``failed``: by the last of started, ended and
         failed, so that a start after a failure reopens the step. A step belongs to the
         execution in which it first started.
@@ -162,15 +162,6 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
             is_recovered=(pl.col("n_retries").fill_null(0) > 0) & (pl.col("state") == "ended"),
             is_blocked=is_content_filtered(),
         )
-        .select(
-            *SESSION_KEY,
-            *_STEP,
-            *("exec_no", "start_seq", "end_seq", "started_ms", "ended_ms", "last_ms"),
-            *("dispatched_ms", "n_attempts", "n_retries", "agent", "model", "provider", "state"),
-            *("finish", "raw_finish", *ERROR, "end_event_id", "n_text_chars", "says", *USAGE),
-            *("retry_at_ms", "retry_attempt", "retry_error_type", "retry_error_message"),
-            *("retry_wait_ms", "is_retry_pending", "is_recovered", "is_blocked", "is_era_a"),
-        )
         .sort("sid", "start_seq")
     )
 
@@ -219,7 +210,6 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
             ).fill_null("streaming"),
         )
         .with_columns(is_stale=(pl.col("end_exec_no") != pl.col("exec_no")).fill_null(value=False))
-        .drop("seen_in", "end_kind")
         .sort("sid", "start_seq")
     )
 
@@ -316,7 +306,7 @@ def fold_executions(
         has_output=(pl.col("n_text_chars").fill_null(0) > 0)
         | (pl.col("n_tools_completed").fill_null(0) > 0),
     )
-    return _with_turns(_with_outcomes(filled)).drop("is_step_era_a", "last_state")
+    return _with_turns(_with_outcomes(filled))
 
 
 def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
@@ -424,16 +414,12 @@ def fold_sessions(
     )
     waiting = inputs.group_by(key).agg(**_N_INPUTS)
     counts = ("n_executions", "n_turns", "n_steps", "n_retries", "n_inputs", "n_pending_inputs")
-    return (
-        left_joined(frame, words, usage, ran, waiting, on=key)
-        .with_columns(
-            pl.col(counts).fill_null(0),
-            cost_usd=pl.when(
-                pl.col("step_cost_usd").is_not_null() | pl.col("extra_cost_usd").is_not_null()
-            ).then(pl.col("step_cost_usd").fill_null(0) + pl.col("extra_cost_usd").fill_null(0)),
-            agent=pl.coalesce("last_agent", "agent"),
-        )
-        .drop("last_agent", "step_cost_usd", "extra_cost_usd")
+    return left_joined(frame, words, usage, ran, waiting, on=key).with_columns(
+        pl.col(counts).fill_null(0),
+        cost_usd=pl.when(
+            pl.col("step_cost_usd").is_not_null() | pl.col("extra_cost_usd").is_not_null()
+        ).then(pl.col("step_cost_usd").fill_null(0) + pl.col("extra_cost_usd").fill_null(0)),
+        agent=pl.coalesce("last_agent", "agent"),
     )
 
 
@@ -712,10 +698,8 @@ def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.Data
     is_last = is_last_work(pl.col("exec_no"), ~pl.col("is_by_person"), SESSION_KEY)
     is_asked = (pl.col("asked") > pl.col("asked").shift(1).over(SESSION_KEY)).fill_null(value=True)
     turn_no = (~pl.col("is_by_itself") | is_asked).cum_sum().over(SESSION_KEY).cast(pl.Int64)
-    return (
-        both.with_columns(is_last=is_last, turn_no=turn_no)
-        .with_columns(is_last_of_turn=pl.struct(*SESSION_KEY, "turn_no").is_last_distinct())
-        .drop("is_by_person", "is_by_itself", "asked")
+    return both.with_columns(is_last=is_last, turn_no=turn_no).with_columns(
+        is_last_of_turn=pl.struct(*SESSION_KEY, "turn_no").is_last_distinct()
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -223,26 +223,9 @@ def _parsed(rows: pl.DataFrame, parser: Parser, fields: Fields, **more: Any) -> 
     return joined.with_columns(pl.coalesce(name, f"{name}_inside").alias(name) for name in twice)
 
 
-@dataclass(frozen=True)
-class Decoded:
-    """Records by what they are.
-
-    Attributes
-    ----------
-    log : Log
-        The events.
-    others : polars.DataFrame
-        The other JSON objects.
-    broken : polars.DataFrame
-        The records that are no JSON object.
-    """
-
-    log: Log
-    others: pl.DataFrame
-    broken: pl.DataFrame
-
-
-def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
+def events_of_records(
+    texts: pl.DataFrame, parser: Parser
+) -> tuple[Log, pl.DataFrame, pl.DataFrame]:
     """The events among JSON records of a log, a stream or a capture.
 
     Parameters
@@ -251,6 +234,12 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
         ``row`` (UInt32) and ``text`` of each record, ``source``, and ``origin``, one of
         `gathered.ORIGINS`.
     parser : Parser
+
+    Returns
+    -------
+    Log
+    others, broken : polars.DataFrame
+        Of ``texts`` the other JSON objects, and what is no JSON object.
     """
     read = texts.hstack(parser.read(texts, ENVELOPE, is_hashed=True).drop("row"))
     is_event = (
@@ -263,11 +252,8 @@ def events_of_records(texts: pl.DataFrame, parser: Parser) -> Decoded:
     ).fill_null(value=False)
     events, rest = read.filter(is_event).drop("row"), read.filter(~is_event)
     others, broken = (rest.filter(rule) for rule in (pl.col("is_object"), ~pl.col("is_object")))
-    return Decoded(
-        _log_of(numbered(events), parser, "data."),
-        others.select(texts.columns),
-        broken.select(texts.columns),
-    )
+    log = _log_of(numbered(events), parser, "data.")
+    return log, others.select(texts.columns), broken.select(texts.columns)
 
 
 def events_of_rows(
@@ -414,18 +400,17 @@ def _of_records(records: pl.DataFrame, parser: Parser) -> Gathered:
     halved = texts.filter(json_lines.MAY_BE_HALVED)
     if halved.height:
         texts = texts.with_columns(pl.col("text").map_elements(_whole, return_dtype=pl.String))
-    decoded = events_of_records(texts, parser)
-    logs, others = [decoded.log], decoded.others
+    log, others, bad = events_of_records(texts, parser)
+    logs = [log]
     wire = Gathered()
     if others.height:
         unwrapped = parser.read(others, {"raw_type": WIRE["raw_type"]}, sql={"inner": _UNWRAPPED})
         inner = others.drop("text").join(
             unwrapped.select("row", text="inner"), on="row", maintain_order="left"
         )
-        unwrapped_events = events_of_records(inner, parser)
-        logs.append(unwrapped_events.log)
-        wire = _of_stream(unwrapped_events.others, parser)
-    bad = decoded.broken
+        log, unwrapped, _ = events_of_records(inner, parser)
+        logs.append(log)
+        wire = _of_stream(unwrapped, parser)
     cut_off = pl.concat([bad.select(_LINE), not_text.select(_LINE)])
     finished = pl.col("is_finished")
     broken = [

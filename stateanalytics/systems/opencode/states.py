@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import polars as pl
 
 from stateanalytics.core import schema
-from stateanalytics.core.package_tables import package_table
+from stateanalytics.core.package_tables import package_table, table_rows
 from stateanalytics.systems import situations
 from stateanalytics.systems.opencode import NAME
 from stateanalytics.systems.situations import cause_by_words, refined
@@ -26,12 +26,9 @@ from stateanalytics.systems.situations import cause_by_words, refined
 UNRECOGNIZED = "unrecognized"
 
 
-class _Cause(NamedTuple):
-    type: str
-    cause: str
-
-
-CAUSES = MappingProxyType(dict(package_table(__package__, "causes.csv", _Cause)))
+CAUSES = MappingProxyType(
+    {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
+)
 """The last segment of the reason code, by the type of an error or its name in V1."""
 DEGRADING = (
     "provider_rate_limit", "provider_transport", "provider_internal", "provider_timeout",
@@ -57,7 +54,6 @@ def with_cause(
     *,
     error_type: str = "error_type",
     message: str = "error_message",
-    status: str = "error_status",
     has_error: pl.Expr | None = None,
     into: str = "cause",
     vague: Sequence[str] = _VAGUE,
@@ -67,8 +63,8 @@ def with_cause(
     Parameters
     ----------
     frame : polars.DataFrame
-    error_type, message, status : str
-        Columns of the error; ``status`` may be absent.
+    error_type, message : str
+        Columns of the error; its ``error_status`` may be absent.
     has_error : polars.Expr, optional
         Whether there is an error; by default, whether its type is stored. An error without a
         type is ``unrecognized``.
@@ -86,7 +82,8 @@ def with_cause(
     ['provider_quota', 'permission_declined', 'unrecognized', 'provider_internal']
     """
     kind, text = pl.col(error_type), pl.col(message).fill_null("")
-    stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
+    has_status = "error_status" in frame.columns
+    stored = pl.col("error_status") if has_status else pl.lit(None, pl.Int64)
     is_error = kind.is_not_null() if has_error is None else has_error
     is_api = (kind == "APIError").fill_null(value=False)
     is_vague = kind.is_in(vague).fill_null(value=False)
@@ -170,9 +167,19 @@ _OPEN_FACTS = (
     "n_unknown_finishes",
 )
 """Columns of ``entities`` that `_with_situations` fills for open executions."""
+_OF_RUN = (
+    *("situation", "has_output", *_OPEN_FACTS, "outcome", "is_resumed", "is_recovered", "cause"),
+    *("cause_confidence", "error_message", "interrupt_reason", "last_finish", "end_event_id"),
+)
+_READ = (
+    *("source", "entity_id", *_OF_RUN, *_AXES, "has_waiting_input", "n_pending_inputs"),
+    *("finish", "exit_code", "is_stale", "n_text_chars"),
+)
+"""What axes and reasons read of runs, which sessions have from their last one, and of calls."""
 _CANCELLED = ("by_user", "superseded", "declined", "declined_inferred")
 _BLOCKED_DISPLAY = "Failed · Blocked by provider content filter · {}"
 _RESUMED, _RECOVERED = "run.health.resumed_after_shutdown", "run.health.recovered_after_retry"
+_PENDING = "input_pending"
 _REASONS = pl.DataFrame(package_table(__package__, "execution_reasons.csv", _Reason))
 """The reasons of executions: ``why`` is a situation, or a fact that holds as well.
 
@@ -199,6 +206,7 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
     """
     executions = _with_situations(details["opencode_executions"])
     sessions = _session_situations(details["opencode_sessions"], executions)
+    turns = executions.filter("is_last_of_turn").with_columns(entity_id=turn_id())
     # A step and a tool call are calls: what only the other kind has is null or False.
     steps = details["opencode_steps"].with_columns(
         is_stale=pl.lit(value=False), exit_code=pl.lit(None, pl.Int64)
@@ -207,19 +215,24 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
         is_blocked=pl.lit(value=False), finish=pl.lit(None, pl.String)
     )
     steps, tools = (_call_situations(calls, executions) for calls in (steps, tools))
-    turns = executions.filter("is_last_of_turn").with_columns(entity_id=turn_id())
-    axes = pl.concat(
+    runs = _stacked(session=sessions, turn=turns, execution=executions)
+    calls = _stacked(step=steps, tool_call=tools)
+    reasons = pl.concat([_run_reasons(runs), _call_reasons(calls)], how="diagonal")
+    axes = _axes(pl.concat([runs, calls], how="diagonal"))
+    return situations.with_recorded(entities, axes, reasons)
+
+
+def _stacked(**frames: pl.DataFrame) -> pl.DataFrame:
+    """Entities of several types below one another, with what axes and reasons read of them."""
+    return pl.concat(
         [
-            _axes(sessions, "session"),
-            _axes(turns, "turn"),
-            _axes(executions, "execution"),
-            _axes(steps, "step"),
-            _axes(tools, "tool_call"),
+            rows.select(name for name in _READ if name in rows.columns).with_columns(
+                system=pl.lit(NAME), entity_type=pl.lit(entity_type)
+            )
+            for entity_type, rows in frames.items()
         ],
         how="diagonal",
     )
-    reasons = _reasons(executions, turns, sessions, (steps, tools))
-    return situations.with_recorded(entities, axes, reasons)
 
 
 def turn_id() -> pl.Expr:
@@ -290,24 +303,19 @@ def _situation_rules() -> dict[str, pl.Expr]:
 def _session_situations(sessions: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFrame:
     """The situation and axes of every session: its last execution's, unless inputs wait."""
     key = ["source", "session_id"]
-    last = executions.filter("is_last").select(*RUN_KEY, "situation", *_AXES, *_OPEN_FACTS)
+    last = executions.filter("is_last").select(*key, *_OF_RUN)
     joined = sessions.join(last, on=key, how="left", maintain_order="left")
     waits = pl.col("n_pending_inputs").fill_null(0) > 0
-    idle = pl.col("situation").is_null()
+    idle = pl.when(waits).then(pl.lit("waiting")).otherwise(pl.lit("new"))
     named = joined.with_columns(
-        entity_id="session_id",
-        has_waiting_input=waits
-        & (idle | pl.col("outcome_word").is_not_null())
-        & (pl.col("health").is_null() | (pl.col("health") == "ok")),
-        situation=pl.coalesce(
-            "situation", pl.when(waits).then(pl.lit("waiting")).otherwise(pl.lit("new"))
-        ),
-    )
-    without_execution = situations.with_axes(named.select(*key, "situation"), _EXECUTIONS)
+        entity_id="session_id", situation=pl.coalesce("situation", idle)
+    ).pipe(situations.with_axes, _EXECUTIONS)
+    is_idle, has_ended = pl.col("health") == "idle", pl.col("outcome_word").is_not_null()
+    is_well = pl.col("health").is_null() | (pl.col("health") == "ok")
+    waits_idle = waits & (is_idle | (has_ended & is_well)).fill_null(value=False)
     return named.with_columns(
-        pl.coalesce(name, without_execution[name]).alias(name) for name in _AXES
-    ).with_columns(
-        health=pl.when("has_waiting_input").then(pl.lit("idle")).otherwise(pl.col("health"))
+        has_waiting_input=waits_idle,
+        health=pl.when(waits_idle).then(pl.lit("idle")).otherwise("health"),
     )
 
 
@@ -351,52 +359,51 @@ def _call_situations(calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFr
     return situations.with_axes(named, _CALLS)
 
 
-def _execution_reasons(executions: pl.DataFrame) -> pl.DataFrame:
-    """The reasons of every execution by `RUN_KEY`, most direct first."""
+def _run_reasons(runs: pl.DataFrame) -> pl.DataFrame:
+    """The reasons of sessions, turns and executions, most direct first."""
     ended_well = (pl.col("outcome") == "succeeded") & (pl.col("situation") != "blocked")
     stopped = pl.col("situation").is_in(["declined", "declined_inferred", "shutdown_resumed"])
     whys = pl.concat_list(
         "situation",
         pl.when(stopped & pl.col("is_resumed")).then(pl.lit(_RESUMED)),
         pl.when(ended_well & pl.col("is_recovered")).then(pl.lit(_RECOVERED)),
+        pl.when("has_waiting_input").then(pl.lit(_PENDING)),
     )
-    rows = executions.with_columns(why=whys).explode("why").join(_REASONS, on="why")
     # A stored cause is certain; a cause that follows from the words of a message is less so.
-    is_certain = pl.col("cause_confidence").fill_null(1.0) >= 1.0
+    is_unsure = (pl.col("cause_confidence") < 1) & pl.col("cause").ne_missing("resume_exhausted")
     is_observed_end = (pl.col("dimension") == "lifecycle") & (
         pl.col("claim") == situations.OBSERVED
     )
-    is_explicit = pl.col("cause").fill_null("") == "resume_exhausted"
-    keeps = is_certain | is_explicit | ~is_observed_end
-    cause = pl.col("cause").fill_null("unknown")
     detail = pl.coalesce("error_message", "interrupt_reason", "last_finish", pl.lit(""))
-    of_event = pl.when("has_event")
-    reasons = rows.select(
-        *RUN_KEY,
-        "place",
-        "dimension",
-        code=pl.col("code").str.replace("{cause}", cause, literal=True),
-        message=pl.when("is_quoted").then(_error_or(pl.col("message"))).otherwise("message"),
-        claim_status=pl.when(keeps).then("claim").otherwise(pl.lit(situations.INFERRED)),
-        confidence=pl.when(keeps).then("confidence").otherwise("cause_confidence"),
-        event_id=of_event.then("end_event_id"),
-        evidence=situations.evidence(
-            of_event.then(pl.lit("message")).otherwise(pl.lit("rule")),
-            of_event.then("end_event_id").otherwise("situation"),
-            of_event.then(detail).otherwise("message"),
-        ),
+    of_event, if_pending = pl.when("has_event"), pl.when(pl.col("why") == _PENDING)
+    rule = if_pending.then("why").otherwise("situation")
+    n_waiting = pl.format("{} inputs wait", "n_pending_inputs")
+    evidence = situations.evidence(
+        of_event.then(pl.lit("message")).otherwise(pl.lit("rule")),
+        of_event.then("end_event_id").otherwise(rule),
+        of_event.then(detail).otherwise(if_pending.then(n_waiting).otherwise("message")),
     )
-    return situations.numbered(reasons, RUN_KEY)
+    confidence = pl.when(is_observed_end & is_unsure).then("cause_confidence")
+    reasons = _worded(runs.with_columns(why=whys).explode("why"), confidence, evidence)
+    return situations.numbered(reasons, schema.ENTITY_KEY)
 
 
-def _error_or(otherwise: pl.Expr) -> pl.Expr:
-    """The message of the error; ``otherwise`` where there is none."""
-    message = pl.col("error_message")
-    return pl.when(message.str.strip_chars() != "").then(message).otherwise(otherwise)
+def _worded(rows: pl.DataFrame, confidence: pl.Expr, evidence: pl.Expr) -> pl.DataFrame:
+    """Reasons by the ``why`` of each row; ``confidence`` replaces that of the table, if any."""
+    error, cause = pl.col("error_message"), pl.col("cause").fill_null("unknown")
+    is_quoted = pl.col("is_quoted") & (error.str.strip_chars() != "")
+    return rows.join(_REASONS, on="why", maintain_order="left").select(
+        *(*schema.ENTITY_KEY, "place", "dimension"),
+        code=pl.col("code").str.replace("{cause}", cause, literal=True),
+        message=pl.when(is_quoted).then(error).otherwise("message"),
+        claim_status=pl.when(confidence < 1).then(pl.lit(situations.INFERRED)).otherwise("claim"),
+        confidence=pl.coalesce(confidence, "confidence"),
+        evidence=evidence,
+    )
 
 
-def _call_reasons(calls: pl.DataFrame, evidence_kind: str) -> pl.DataFrame:
-    """The reasons of steps or tool calls by ``entity_id``, from `_call_situations`."""
+def _call_reasons(calls: pl.DataFrame) -> pl.DataFrame:
+    """The reason of each step or tool call that has one."""
     situation, finish, exit_code = pl.col("situation"), pl.col("finish"), pl.col("exit_code")
     cause, good = pl.col("cause").fill_null("unknown"), situation == "succeeded"
     is_stale = pl.col("is_stale") & cause.is_in(["aborted", "stale_after_crash"])
@@ -415,97 +422,30 @@ def _call_reasons(calls: pl.DataFrame, evidence_kind: str) -> pl.DataFrame:
         "call.unknown_finish": good & finish.is_in(["unknown", "error"]),
     }
     why = situations.first_that_holds(whys)
-    rows = calls.with_columns(why=why).join(_REASONS, on="why", maintain_order="left")
-    own_confidence = pl.when(pl.col("code").str.contains("{cause}", literal=True)).then(
-        pl.col("cause_confidence")
+    has_cause = pl.col("code").str.contains("{cause}", literal=True)
+    is_step = pl.col("entity_type") == "step"
+    evidence = situations.evidence(
+        pl.when(is_step).then(pl.lit("message")).otherwise(pl.lit("tool_result")),
+        pl.col("end_event_id"),
+        pl.coalesce("error_message", finish, exit_code.cast(pl.String), pl.lit("")),
     )
-    confidence = pl.coalesce(own_confidence, "confidence")
-    detail = pl.coalesce("error_message", finish, exit_code.cast(pl.String), pl.lit(""))
-    return rows.select(
-        "source",
-        "entity_id",
-        "dimension",
-        order=pl.lit(0, pl.Int64),
-        code=pl.col("code").str.replace("{cause}", cause, literal=True),
-        message=_error_or(pl.col("message")),
-        claim_status=pl.when(confidence < 1)
-        .then(pl.lit(situations.INFERRED))
-        .otherwise(pl.lit(situations.OBSERVED)),
-        confidence=confidence,
-        event_id="end_event_id",
-        evidence=situations.evidence(pl.lit(evidence_kind), pl.col("end_event_id"), detail),
-    )
+    confidence = pl.when(has_cause).then("cause_confidence")
+    reasons = _worded(calls.with_columns(why=why), confidence, evidence)
+    return reasons.drop("place").with_columns(order=pl.lit(0, pl.Int64))
 
 
-def _axes(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
-    """The recorded axes and facts of open work of entities of one type."""
-    is_empty = pl.col("delivery") == "missing"
-    if entity_type == "step":
-        is_empty = pl.col("n_text_chars").fill_null(0) == 0
+def _axes(rows: pl.DataFrame) -> pl.DataFrame:
+    """The recorded axes and facts of open work of all entities."""
+    is_step, n_chars = pl.col("entity_type") == "step", pl.col("n_text_chars").fill_null(0)
+    is_empty = pl.when(is_step).then(n_chars == 0).otherwise(pl.col("delivery") == "missing")
     output = pl.when(is_empty).then(pl.lit("No output")).otherwise(pl.lit("Partial output kept"))
     display = pl.when(pl.col("situation") == "blocked").then(pl.format(_BLOCKED_DISPLAY, output))
     # The shared rules judge the health of open work; its parts have none.
     is_judged = pl.col("situation") == "open"
-    recorded = situations.add_axes(
-        frame, "lifecycle", "outcome_word", "health", "delivery"
-    ).with_columns(
-        recorded_health=pl.when(~is_judged.fill_null(value=False)).then("recorded_health")
-    )
+    recorded = situations.add_axes(rows, "lifecycle", "outcome_word", "health", "delivery")
     return recorded.select(
-        *("source", "entity_id"),
-        *(name for name in _OPEN_FACTS if name in frame.columns),
-        *("recorded_lifecycle", "recorded_outcome", "recorded_health", "recorded_delivery"),
-        system=pl.lit(NAME),
-        entity_type=pl.lit(entity_type),
+        *(*schema.ENTITY_KEY, *_OPEN_FACTS),
+        *("recorded_lifecycle", "recorded_outcome", "recorded_delivery"),
+        recorded_health=pl.when(~is_judged).then("recorded_health"),
         recorded_display=display,
-    ).select(*schema.ENTITY_KEY, pl.exclude(schema.ENTITY_KEY))
-
-
-def _reasons(
-    executions: pl.DataFrame,
-    turns: pl.DataFrame,
-    sessions: pl.DataFrame,
-    calls: tuple[pl.DataFrame, pl.DataFrame],
-) -> pl.DataFrame:
-    """The reasons of all entities, in the shape of `schema.REASONS`."""
-    steps, tools = calls
-    of_executions = _execution_reasons(executions)
-
-    def reasons_of(frame: pl.DataFrame, entity_type: str) -> pl.DataFrame:
-        ids = frame.select(*RUN_KEY, "entity_id").drop_nulls("exec_no")
-        rows = ids.join(of_executions, on=RUN_KEY, how="inner", maintain_order="left_right")
-        return rows.drop("session_id", "exec_no").with_columns(entity_type=pl.lit(entity_type))
-
-    pending = _REASONS.filter(why="input_pending").drop(sessions.columns, strict=False)
-    waiting = (
-        sessions.filter("has_waiting_input")
-        .join(pending, how="cross")
-        .select(
-            *("source", "entity_id", "dimension", "code", "message", "confidence"),
-            place=pl.col("place").cast(pl.Int32),
-            claim_status="claim",
-            event_id=pl.lit(None, pl.String),
-            evidence=situations.evidence(
-                pl.lit("rule"),
-                pl.lit("input_pending"),
-                pl.format("{} inputs wait", "n_pending_inputs"),
-            ),
-            entity_type=pl.lit("session"),
-        )
     )
-    of_sessions = reasons_of(sessions, "session").rename({"order": "place"})
-    of_sessions = of_sessions.with_columns(pl.col("place").cast(pl.Int32))
-    parts = [
-        situations.numbered(
-            pl.concat([of_sessions, waiting.select(of_sessions.columns)]), ("source", "entity_id")
-        ),
-        reasons_of(turns, "turn"),
-        reasons_of(executions, "execution"),
-        _call_reasons(steps, "message").with_columns(entity_type=pl.lit("step")),
-        _call_reasons(tools, "tool_result").with_columns(entity_type=pl.lit("tool_call")),
-    ]
-    columns = [
-        *("source", "entity_type", "entity_id", "order", "dimension", "code", "message"),
-        *("claim_status", "confidence", "event_id", "evidence"),
-    ]
-    return pl.concat([part.select(columns) for part in parts]).with_columns(system=pl.lit(NAME))
