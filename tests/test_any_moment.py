@@ -18,6 +18,7 @@ from tests import cut_off_ao
 from tests.conftest import ROOT, SHARED
 from tests.cut_off import cut_off, instants
 from tests.examples import a_few
+from tests.lionagi_stores import wrote
 
 DEMO = ROOT / "data" / "samples" / "state.db"
 STORES = [
@@ -166,8 +167,7 @@ def test_an_end_before_work_went_on_is_exact_though_its_last_one_was_estimated(t
     at, store = datetime(2026, 5, 20, 9, tzinfo=UTC), tmp_path / "whole.db"
     shutil.copy(DEMO, store)
     resumed = "d9e5d22c-3861-4c7a-8adc-3edda7d52f6e"
-    with closing(sqlite3.connect(store)) as db, db:
-        db.execute("UPDATE sessions SET ended_at_is_approximate = 1 WHERE id = ?", (resumed,))
+    wrote(store, f"UPDATE sessions SET ended_at_is_approximate = 1 WHERE id = '{resumed}'")
     copied = cut_off(store, at, tmp_path / "copy.db")
     with sa.read(copied, as_of=at) as copy, sa.read(store, as_of=at) as said:
         (ended,) = said.entities.filter(entity_type="session", entity_id=resumed).to_dicts()

@@ -307,16 +307,10 @@ def test_faults_life_and_the_report_say_what_the_registry_changed(tmp_path):
 class HalfAYear:
     """What became of the ids of faults week by week.
 
-    Attributes
-    ----------
-    stayed, known : float
-        Shares of runs whose first fault stays, or says its new one.
-    new : float
-        New ids over the faults at the end.
-    groups_stayed : float
-        Share of the labelled groups whose first runs all have their first fault.
-    false_new : float
-        New ids after the first week over those of them that hold a group never seen before.
+    ``stayed``, ``known``: shares of runs whose first fault stays, or says its new one; ``new``:
+    new ids over the faults at the end; ``groups_stayed``: labelled groups whose first runs all
+    have their first fault; ``false_new``: new ids after the first week over those of a group
+    never seen before.
     """
 
     stayed: float

@@ -20,7 +20,7 @@ from stateanalytics.systems import reading
 from tests.examples import some_of
 from tests.frames import AS_OF
 from tests.generators import write_store as write_generated
-from tests.lionagi_stores import NOW_S, listing, session, write_store
+from tests.lionagi_stores import NOW_S, listing, session, write_store, wrote
 
 RUNNING = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 1}
 
@@ -55,9 +55,7 @@ class Clock:
 
 def write(path, sql):
     def step():
-        with closing(sqlite3.connect(path)) as writer:
-            writer.execute(sql)
-            writer.commit()
+        wrote(path, sql)
 
     return step
 

@@ -8,7 +8,6 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +26,7 @@ from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.opencode.reading import TABLES
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
+from tests.lionagi_stores import wrote
 from tests.opencode_logs import event, facts_of, in_sessions, read_once, step, write
 from tests.test_opencode_fold import CRASH
 
@@ -165,11 +165,10 @@ def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
     copy = tmp_path / "opencode.db"
     shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
     copy.chmod(0o600)
-    with closing(sqlite3.connect(copy)) as connection, connection:
-        for table in SECRET_TABLES:
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
-            connection.execute(f"CREATE TABLE {table} (id TEXT, token TEXT)")
-            connection.execute(f"INSERT INTO {table} VALUES ('1', 'sk-verysecret')")
+    for table in SECRET_TABLES:
+        create = f"CREATE TABLE {table} (id TEXT, token TEXT)"
+        row = f"INSERT INTO {table} VALUES ('1', 'sk-verysecret')"
+        wrote(copy, f"DROP TABLE IF EXISTS {table}", create, row)
     (tmp_path / "auth.json").write_text('{"sessionID": "ses_1", "key": "sk-verysecret"}')
     snap = sa.read(tmp_path)
     assert not set(TABLES) & set(SECRET_TABLES)
