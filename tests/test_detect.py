@@ -12,7 +12,6 @@ from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.detectors.catalogue import chosen_detectors, named
 from stateanalytics.detectors.detections import features_of, in_words, truths
-from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.history import facts_at
 from tests.examples import a_few
@@ -74,12 +73,6 @@ def test_one_row_that_was_never_written_is_a_phantom_all_the_same():
     given = facts([session(), session("t", updated_at=None)])
     found = sa.detectors.detect(given, detectors=["C2"]).rows
     assert dict(found.select("entity_id", "fires").rows()) == {"s": False, "t": True}
-
-
-def test_nothing_read_gives_nothing():
-    found = sa.detectors.detect(facts([])).rows
-    assert found.schema == DETECTIONS.dtypes
-    assert found.is_empty()
 
 
 def test_all_null_rows_are_survived():

@@ -358,18 +358,19 @@ def test_no_release_has_two_versions_of_one_rule(release):
     assert len(set(of)) == len(of)
 
 
-@pytest.mark.parametrize(
-    "asked", ["lionagi@9", "lionagi@0.2", "lionagi@", "lionagi@2027-01-01", "lionagi@" + "9" * 9999]
-)
-def test_an_unknown_release_lists_the_known_ones(asked):
-    with pytest.raises(ArgumentError, match=r"There is no release .* of lionagi(.|\n)*0\.26\.1, "):
-        chosen_detectors(asked)
+NO_RELEASE = {
+    r"There is no release .* of lionagi(.|\n)*0\.26\.1, ": (
+        *("lionagi@9", "lionagi@0.2", "lionagi@", "lionagi@2027-01-01", "lionagi@" + "9" * 9999),
+    ),
+    "releases: agent_orchestrator, lionagi": ("lionag@0.29", "codex@1.0", "@", "@0.29"),
+}
 
 
-@pytest.mark.parametrize("asked", ["lionag@0.29", "codex@1.0", "@", "@0.29"])
-def test_a_system_without_known_releases_lists_those_that_have_some(asked):
-    with pytest.raises(ArgumentError, match="releases: agent_orchestrator, lionagi"):
-        chosen_detectors(asked)
+@pytest.mark.parametrize("words", NO_RELEASE, ids=["of lionagi", "of a system without any"])
+def test_an_unknown_release_lists_the_known_ones(words):
+    for asked in NO_RELEASE[words]:
+        with pytest.raises(ArgumentError, match=words):
+            chosen_detectors(asked)
 
 
 def test_words_names_and_own_rules_go_together():

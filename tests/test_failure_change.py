@@ -200,13 +200,6 @@ def test_without_runs_there_is_no_rate_and_no_test():
     assert (row["status"], row["why"]) == ("unclear", "no run ended in one of the periods")
 
 
-@pytest.mark.slow
-def test_nothing_gives_no_rows_of_the_same_shape():
-    nothing = sa.failures.change(store(), window=NOW)
-    assert nothing.is_empty()
-    assert nothing.schema == sa.failures.change(store(run("a")), window=NOW).schema
-
-
 @pytest.mark.parametrize(
     ("asked", "words"),
     [

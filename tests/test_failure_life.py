@@ -14,7 +14,6 @@ import stateanalytics as sa
 from stateanalytics.cli import run as cli
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.failures.failure_rows import cluster_id
-from stateanalytics.failures.frames import LIFE
 from stateanalytics.failures.ownership import SCHEMA
 from tests.examples import examples
 from tests.failures import run, store
@@ -157,10 +156,7 @@ def test_an_id_of_no_cluster_stays_visible():
 
 
 @pytest.mark.slow
-def test_nothing_gives_no_rows_of_the_same_shape():
-    nothing = sa.failures.life(store(), window=NOW)
-    assert nothing.is_empty() and nothing.columns == LIFE.dtypes.names()
-    assert nothing.schema == sa.failures.life(store(run("a")), window=NOW).schema
+def test_a_ledger_without_its_columns_is_refused():
     with pytest.raises(MissingColumnsError, match=r"failures.life needs columns"):
         sa.failures.life(store(), ledger=pl.DataFrame({"cluster_id": []}))
 

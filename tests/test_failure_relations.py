@@ -343,13 +343,6 @@ def test_a_long_chain_needs_few_rounds(order, monkeypatch):
 
 
 @pytest.mark.slow
-def test_nothing_gives_no_rows_of_the_same_shape():
-    assert incidents().is_empty()
-    assert incidents().schema == incidents(*fan_out(3)).schema
-    assert sa.failures.lift(store()).is_empty()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("gap_s", [-1, float("inf"), float("nan")])
 def test_a_gap_that_makes_no_sense_is_refused(gap_s):
     with pytest.raises(ArgumentError, match="gap_s needs a number from 0"):
