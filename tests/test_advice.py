@@ -190,7 +190,6 @@ def test_silences_between_reports_end_with_the_last():
 def test_nothing_gives_advice_that_says_so():
     empty = sa.thresholds.recommend(facts([]))
     assert empty.frame.is_empty()
-    assert empty.frame.schema == pl.Schema(ADVICE.dtypes)
     assert "none" in repr(empty)
     one = sa.thresholds.recommend(
         facts([{"entity_id": "s", "kind": "agent", "started_at": ago(hours=1)}], as_of=AS_OF)
@@ -378,10 +377,9 @@ def test_every_verdict_is_explained(advice):
 
 
 @pytest.mark.slow
-def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice, demo):
+def test_advice_on_the_sample_is_the_same_twice(advice, demo):
     again = sa.thresholds.recommend(demo)
     assert advice.frame.equals(again.frame)
-    assert advice.frame.schema == pl.Schema(ADVICE.dtypes)
     assert advice.to_json() == again.to_json()
     assert {"slow", "stuck", "idle", "stale.flow", "timeout.agent"} <= set(advice.frame["name"])
 

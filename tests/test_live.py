@@ -176,11 +176,6 @@ def test_private_copies_of_looks_that_are_over_are_deleted(path, tmp_path, monke
     assert list(folder.iterdir()) == []
 
 
-def test_changes_have_the_documented_shape(path):
-    snap = sa.read(path, as_of=AS_OF, progress=False)
-    assert live.severity_changes(snap, snap).schema == live.CHANGES.dtypes
-
-
 @pytest.mark.parametrize("every_s", [0, -1, float("nan")])
 def test_no_time_between_looks_is_refused(path, every_s):
     with pytest.raises(ArgumentError, match="every_s needs a number above 0"):
