@@ -81,14 +81,6 @@ def test_all_null_rows_are_survived():
     assert found["fires"].any() is False or found.height > 0
 
 
-@pytest.mark.slow
-def test_row_order_does_not_matter(demo):
-    some = ["A6", "B2", "B4", "C2", "C11", "E1", "policy"]
-    mixed = changed_facts(demo, entities=demo.entities.sample(fraction=1, shuffle=True, seed=3))
-    one, other = (sa.detectors.detect(given, detectors=some).rows for given in (mixed, demo))
-    assert one.equals(other)
-
-
 # --- at an earlier instant -------------------------------------------------------------
 
 

@@ -204,11 +204,6 @@ def test_the_ledger_holds_no_text_of_a_store():
 
 
 @pytest.mark.slow
-def test_the_order_of_rows_does_not_matter():
-    assert made(OLD, sections=None).as_json() == made(OLD[::-1], sections=None).as_json()
-
-
-@pytest.mark.slow
 def test_the_command_compares_two_files(tmp_path, capsys):
     store = ROOT / "data/samples/state.db"
     last, this = tmp_path / "last.json", tmp_path / "this.json"

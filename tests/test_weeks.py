@@ -5,12 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stateanalytics.charts import chart_weeks, to_svg
 from stateanalytics.cli import run
-from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.windows import read_window, weeks_up_to
 from stateanalytics.errors import ArgumentError, MissingColumnsError
 from stateanalytics.reporting import report
@@ -18,7 +15,7 @@ from stateanalytics.state.population import HEADLINE
 from stateanalytics.systems.history import facts_at
 from stateanalytics.weekly import UNITS, WEEKS, weekly_numbers
 from tests.conftest import ROOT
-from tests.examples import a_few, examples
+from tests.examples import a_few
 from tests.frames import facts
 
 MONDAY = datetime(2026, 5, 18, tzinfo=UTC)
@@ -158,18 +155,6 @@ def test_the_five_numbers_are_those_of_the_report_as_of_the_end_of_the_week(demo
         assert (row["n"], row["n_of"]) == (number["n"], number["of"]), (week, number["name"])
         interval = number["interval"] or [None, None]
         assert [row["lower"], row["upper"]] == pytest.approx(interval)
-
-
-@pytest.mark.slow
-@examples(6)
-@given(seed=st.integers(0, 999))
-def test_the_order_of_rows_does_not_matter(seed):
-    shuffled = changed_facts(
-        HAND,
-        entities=HAND.entities.sample(fraction=1.0, shuffle=True, seed=seed),
-        transitions=HAND.transitions.sample(fraction=1.0, shuffle=True, seed=seed),
-    )
-    assert weekly_numbers(shuffled, 3).equals(weekly_numbers(HAND, 3))
 
 
 def test_every_series_is_in_every_week(demo_weeks):
