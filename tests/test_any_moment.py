@@ -310,14 +310,6 @@ def ao_samples(shared):
     return shared / "samples" / "agent-orchestrator"
 
 
-@pytest.mark.instants
-@pytest.mark.parametrize("name", TREES)
-def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
-    facts, tree, moments = whole_and_moments(ao_samples, name)
-    assert len(moments) >= 20
-    compare_at(facts, tree, moments, tmp_path)
-
-
 @pytest.mark.parametrize("name", a_few(TREES[1:], 0))
 def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_samples, name):
     facts, _ = read_facts([ao_samples / name], shown=False)
@@ -337,11 +329,18 @@ def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_sampl
     assert n_compared >= 10
 
 
-@pytest.mark.slow
+MANY_OR_ALL = [
+    pytest.param(10, marks=pytest.mark.slow),
+    pytest.param(None, marks=pytest.mark.instants),
+]
+
+
+@pytest.mark.parametrize("n", MANY_OR_ALL)
 @pytest.mark.parametrize("name", TREES)
-def test_a_tree_is_at_many_moments_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
+def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name, n):
     facts, tree, moments = whole_and_moments(ao_samples, name)
-    compare_at(facts, tree, random.Random(7).sample(moments, 10), tmp_path)
+    assert len(moments) >= 20
+    compare_at(facts, tree, random.Random(7).sample(moments, n) if n else moments, tmp_path)
 
 
 def compare_go_at(facts, store, moments, tmp_path):
@@ -365,14 +364,8 @@ def go_facts(shared):
     return facts, store, [at for at in cut_off_ao.instants_of_go(store) if at < facts.as_of]
 
 
-@pytest.mark.parametrize("n_moments", a_few([1, 9], 0))
-def test_the_go_rewrite_is_at_a_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path, n_moments):
-    facts, store, moments = go_facts
-    compare_go_at(facts, store, random.Random(12).sample(moments, n_moments), tmp_path)
-
-
-@pytest.mark.instants
-def test_the_go_rewrite_is_at_any_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path):
+@pytest.mark.parametrize("n", MANY_OR_ALL)
+def test_the_go_rewrite_is_at_any_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path, n):
     facts, store, moments = go_facts
     assert len(moments) >= 30
-    compare_go_at(facts, store, moments, tmp_path)
+    compare_go_at(facts, store, random.Random(12).sample(moments, n) if n else moments, tmp_path)

@@ -55,18 +55,6 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "140")
-
-    def run(*arguments):
-        code = cli.run(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
 def refused(run):
     """What a command says that ends with code 2 and prints nothing."""
 

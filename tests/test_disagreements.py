@@ -304,20 +304,6 @@ def test_1162s_own_flow_of_nine_hours_is_the_clearest_example(snap):
 # --- the command -----------------------------------------------------------------------
 
 
-@pytest.fixture
-def run(capsys, monkeypatch):
-    from stateanalytics import cli
-
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def call(*arguments):
-        code = cli.run([str(one) for one in arguments])
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return call
-
-
 @pytest.fixture(scope="module")
 def store(lionagi_samples):
     return lionagi_samples / "0.36.0" / "state.db"

@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics import cli
 from stateanalytics.cli.questions import _for_terminal
 from stateanalytics.questions import questions_of
 from stateanalytics.state.attention import STANDINGS
@@ -23,18 +22,6 @@ from tests.samples import SAMPLES
 pytestmark = pytest.mark.usefixtures("read_once")
 STORE = str(SAMPLES / "state.db")
 AS_OF = ("--as-of", "2026-05-25T06:00Z")
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def running(command, *arguments):
-        code = cli.run([command, *map(str, arguments)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return running
 
 
 @pytest.fixture
