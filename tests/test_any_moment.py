@@ -107,9 +107,7 @@ def check(copy, said, *, is_judged=True):
     for name in ("transitions", "events"):
         of_copy, of_said = (getattr(facts, name).drop("source") for facts in (copy, said))
         assert of_copy.equals(of_said), name
-    for name in {"lionagi_schedules", "lionagi_dispositions", "lionagi_decisions"} & set(
-        copy.details
-    ):
+    for name in DETAILS & set(copy.details):
         assert listed(copy.details[name]).equals(listed(said.details[name])), name
 
 

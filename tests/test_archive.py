@@ -21,7 +21,6 @@ from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, listing, session, write_store, wrote
 from tests.test_observations import SAMPLES, store_at
 
-THINGS = ["entity_type", "entity_id"]
 #: Of sources, what an archive alone tells.
 COLLECTED = ["looked_at", "is_unchanged"]
 

@@ -178,11 +178,6 @@ def test_no_message_breaks_anything(name):
     sa.failures.incidents(snap)
 
 
-def test_what_is_no_snapshot_is_refused():
-    with pytest.raises(ArgumentError, match="needs a snapshot; found str 'x'"):
-        sa.failures.clusters("x")
-
-
 def test_the_fan_out_of_the_sample_reads_as_one_cause(demo):
     truth = pl.read_csv(SAMPLES / "truth.csv", infer_schema=False)
     whose = truth.select("entity_type", "entity_id", "scenario", made_from="template_id")

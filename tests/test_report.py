@@ -329,19 +329,6 @@ def test_a_past_week_says_that_states_are_of_now():
     assert is_over(window="2026-W22") is False
 
 
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"window": "2026-W60"}, "no week 60 in 2026"),
-        ({"window": "2027-W01"}, "the data end, or are read as of, 2026"),
-        ({"policy": "v1"}, "policy needs a Policy; found 'v1'"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_words(asked, words):
-    with pytest.raises(ArgumentError, match=words):
-        report(facts(WEEK), **asked)
-
-
 @pytest.mark.slow
 def test_a_report_is_written_and_says_where(tmp_path, small_week):
     page, side = tmp_path / "wéek 1.html", tmp_path / "week.json"
