@@ -622,12 +622,49 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("line", "words"), REFUSED)
+OF_THE_SAMPLE = [
+    ("failures SAMPLE --show rules", "needs a file of rules. Hint: --rules"),
+    ("failures SAMPLE --cluster ''", "There is no cluster ''"),
+    ("failures SAMPLE --against SAMPLE", "--against belongs to --show change"),
+    ("failures SAMPLE --cluster v1:no", "There is no cluster 'v1:no' here; there are"),
+    ("failures SAMPLE --show incidents --cluster v1:no", "--cluster does not apply to"),
+    ("failures SAMPLE --rules no.toml", "cannot be read"),
+    ("failures SAMPLE --week 2026-W21 --since 2026-05-01", "found both"),
+    ("failures SAMPLE --show codes --ledger x.csv", "--ledger belongs to --show clusters or"),
+    ("failures SAMPLE --show life --ledger no.csv", "cannot be read"),
+    ("failures own v1:3dd4831bf7f3", "Nothing to record. Hint: --owner"),
+    ("failures own x --owner a", "no id of a cluster"),
+    ("failures own f1:x --owner a", "has it: stateanalytics failures own f1:x STORE …"),
+    ("failures own v1:000000000000 SAMPLE --owner a", "There is no cluster"),
+    ("failures own f1: SAMPLE --owner a", "There is no failure 'f1:' here; there are"),
+    ("durations SAMPLE --show compare --by none", "needs a column whose values it"),
+    ("durations SAMPLE --prob 1.5", "--prob"),
+    ("durations SAMPLE --by colour", "colour"),
+    ("durations SAMPLE --show mean", "mean"),
+    ("durations SAMPLE --week 2026-W21 --since 2026-05-18", "remove one of them"),
+    ("durations SAMPLE --show candidates --candidate -5", "needs a number above 0;"),
+    (
+        "thresholds SAMPLE --false-alarm -1",
+        "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5",
+    ),
+    ("thresholds SAMPLE --settings toml -f csv", "--settings chooses its own format"),
+    ("thresholds SAMPLE --settings toml -o SAMPLE", "which was read"),
+    ("detectors SAMPLE --detector dashboard_stuk_60m", "did you mean"),
+    ("detectors SAMPLE --detector A8", "cannot be evaluated from data: lock"),
+    ("detectors SAMPLE --detectors lionagi@7", "0.26.1, "),
+    ("detectors SAMPLE --detectors B2,,B4", "no detector ''"),
+    ("detectors SAMPLE --at 2020-01-01", "Nothing had started at"),
+    ("detectors SAMPLE --at 2030-01-01", "is later"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), [*REFUSED, *a_few(OF_THE_SAMPLE, 3)])
 def test_what_makes_no_sense_is_one_line_with_what_to_type(
     refused, store, tmp_path, monkeypatch, line, words
 ):
     monkeypatch.chdir(tmp_path)
-    err = refused(*(store if word == "STORE" else word for word in shlex.split(line)))
+    named = {"STORE": store, "SAMPLE": str(SAMPLES / "state.db")}
+    err = refused(*(named.get(word, word) for word in shlex.split(line)))
     assert words in err and "Hint: " in err
     assert err.startswith("error: ") and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -319,25 +319,6 @@ def test_the_command_leads_with_the_worst_contradiction(run, store):
     assert header.split()[:2] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--detector", "dashboard_stuk_60m"), "did you mean"),
-        (("--detector", "A8"), "cannot be evaluated from data: lock"),
-        (("--detectors", "lionagi@7"), "0.26.1, "),
-        (("--detectors", "B2,,B4"), "no detector ''"),
-        (("--at", "2020-01-01"), "Nothing had started at"),
-        (("--at", "2030-01-01"), "is later"),
-    ],
-)
-def test_the_command_says_what_is_wrong(run, store, arguments, words):
-    code, out, err = run("detectors", store, *arguments)
-    assert (code, out) == (2, "")
-    assert words in err
-    assert "Hint:" in err
-    assert len(err.splitlines()) == 1
-
-
 @pytest.mark.slow
 def test_the_command_asks_the_dozen_all_or_those_of_a_release(run, store):
     def asked(*arguments):

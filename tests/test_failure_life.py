@@ -401,26 +401,6 @@ def test_who_owns_a_failure_owns_its_clusters(tmp_path, demo):
     assert len(clusters) > 1 and {*sa.failures.owners(path)["cluster_id"]} == {*clusters}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["own", "v1:3dd4831bf7f3"], "Nothing to record. Hint: --owner"),
-        (["own", "x", "--owner", "a"], "no id of a cluster"),
-        (["own", "f1:x", "--owner", "a"], "has it: stateanalytics failures own f1:x STORE …"),
-        (["own", "v1:000000000000", STORE, "--owner", "a"], "There is no cluster"),
-        (["own", "f1:", STORE, "--owner", "a"], "There is no failure 'f1:' here; there are"),
-        ([STORE, "--show", "codes", "--ledger", "x.csv"], "--ledger belongs to --show clusters or"),
-        ([STORE, "--show", "life", "--ledger", "no.csv"], "cannot be read"),
-    ],
-)
-def test_what_makes_no_sense_is_one_line(capsys, monkeypatch, tmp_path, arguments, words):
-    monkeypatch.chdir(tmp_path)
-    assert cli(["failures", *arguments]) == 2
-    assert words in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-
-
 def steady_days(seed, per_week):
     """The days before as-of of failures at a constant rate, over a year."""
     draws, days, at = random.Random(seed), [], 0.0

@@ -338,25 +338,6 @@ def test_a_report_is_written_and_says_where(tmp_path, small_week):
     assert side.read_text("utf-8") == small_week.as_json()
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path, small_week):
-    words = r"cannot be written: there is no folder .*\s.*mkdir\(parents=True\)"
-    with pytest.raises(ArgumentError, match=words):
-        small_week.write_html(tmp_path / "no" / "week.html")
-    with pytest.raises(ArgumentError, match="cannot be written"):
-        small_week.write_html(tmp_path)
-
-
-def test_a_report_never_writes_over_a_store(tmp_path, small_week):
-    store = tmp_path / "state.db"
-    store.write_bytes(b"SQLite format 3\x00")
-    made = small_week
-    guarded = type(made)(made.summary, (store,))
-    for name in (store, tmp_path / "." / "state.db"):
-        with pytest.raises(ArgumentError, match="which was read"):
-            guarded.write_html(name)
-    assert store.read_bytes() == b"SQLite format 3\x00"
-
-
 @pytest.mark.slow
 def test_a_report_of_a_store_knows_its_files(tmp_path):
     from stateanalytics.snapshot import read
