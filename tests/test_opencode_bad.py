@@ -21,6 +21,7 @@ from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few, examples
+from tests.fuzz.seeds import OPENCODE
 from tests.lionagi_stores import wrote
 from tests.opencode_logs import T0, event, facts_of, in_sessions, step, v1_export, v1_message, write
 
@@ -124,15 +125,11 @@ def a_database(folder: Path) -> Path:
     path = folder / "opencode.db"
     connection = sqlite3.connect(path)
     connection.executescript(
-        """
-        CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer);
-        CREATE TABLE event (id text, aggregate_id text, seq integer, created integer,
-                            type text, data text);
-        CREATE TABLE session_message (id text, session_id text, type text, seq integer,
-            time_created integer, time_updated integer, data text);
+        f"""
+        {OPENCODE}
         INSERT INTO event VALUES
-            ('evt_1', 'ses_a', 0, 1795220000000, 'session.execution.started.1', '{}'),
-            ('evt_2', 'ses_a', 1, 1795220000100, 'session.execution.failed.1', '{"error": {"ty'),
+            ('evt_1', 'ses_a', 0, 1795220000000, 'session.execution.started.1', '{{}}'),
+            ('evt_2', 'ses_a', 1, 1795220000100, 'session.execution.failed.1', '{{"error": {{"ty'),
             ('evt_3', 'ses_a', 2, 1795220000200, 'session.viewed.1', NULL);
         """
     )
