@@ -118,6 +118,21 @@ def reference() -> Path:
     return (SHARED if SHARED.is_dir() else EXTRACTS) / "reference"
 
 
+@pytest.fixture
+def run(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """Run a command: its code, what it printed, and what it said beside."""
+    from stateanalytics import cli
+
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = cli.run([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
 SAMPLE_READ: dict[Any, sa.Snapshot] = {}
 """What commands have read of the shipped sample, with all that was made of it since."""
 

@@ -25,15 +25,6 @@ def hostile(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(pl.col([t for t in texts if t not in OURS]) + HOSTILE)
 
 
-def hostile_run(snap: sa.Snapshot):
-    """A run of many messages, as a widget, with hostile text."""
-    n_of = snap.events.group_by("entity_type", "entity_id").len().sort("len", "entity_id")
-    one = sa.session(snap, ":".join(n_of.select("entity_type", "entity_id").row(-1)))
-    one.timeline = hostile(one.timeline)
-    one.summary["finding"] += HOSTILE
-    return one
-
-
 def every_chart(snap: sa.Snapshot, window: str = "2026-W21") -> dict[str, object]:
     """Each public chart by its name, with hostile text."""
     spells = snap.table("spells").filter(pl.col("left_out").is_null())

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ def write_store(path: Path, **tables: Rows) -> Path:
         )
     connection.commit()
     connection.close()
+    return path
+
+
+def wrote(path: Path, *statements: Any) -> Path:
+    """The store after somebody wrote to it and left: SQL, or a pair of SQL and its rows."""
+    with closing(sqlite3.connect(path)) as writer:
+        for statement in statements:
+            sql, *rows = (statement,) if isinstance(statement, str) else statement
+            writer.executemany(sql, *rows) if rows else writer.execute(sql)
+            writer.commit()
     return path
 
 

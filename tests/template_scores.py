@@ -13,18 +13,9 @@ from stateanalytics.errors import check_columns
 class ParsingScores:
     """The four measures of the log parsing literature, each from 0 to 1.
 
-    Attributes
-    ----------
-    ga : float
-        Grouping accuracy: messages whose found group holds exactly the messages of
-        their true group. Weighted by messages, so large groups decide it.
-    fga : float
-        F1 of grouping: the harmonic mean of the shares of found and of true groups that
-        are exactly right. Weighted by groups.
-    pa : float
-        Parsing accuracy: messages whose template is exactly the true text.
-    fta : float
-        F1 of templates: as ``fga``, where the text of the template must be right, too.
+    ``ga``: messages whose found group is exactly their true one, so that large groups decide;
+    ``fga``: F1 of such groups; ``pa``: messages with exactly the true template; ``fta``: F1 of
+    such groups whose text is right, too.
     """
 
     ga: float
@@ -34,30 +25,9 @@ class ParsingScores:
 
 
 def parsing_scores(truth: pl.Series, found: pl.Series) -> ParsingScores:
-    """Compare the templates of messages with the true ones.
+    """Compare the templates of messages with the true ones; all 1.0 for no messages.
 
-    Parameters
-    ----------
-    truth, found : polars.Series, length n_messages
-        The template of each message: its text, or for ``ga`` and ``fga`` alone any name.
-
-    Returns
-    -------
-    ParsingScores
-        All 1.0 for no messages.
-
-    References
-    ----------
-    .. [1] Khan, Z. A. et al. (2022). Guidelines for assessing the accuracy of log message
-       template identification techniques. ICSE 2022.
-    .. [2] Jiang, Z. et al. (2024). A large-scale evaluation for log parsing techniques: how
-       far are we? ISSTA 2024.
-
-    Examples
-    --------
-    >>> truth, found = pl.Series(["a", "a", "b", "b"]), pl.Series(["a", "a", "b", "c"])
-    >>> parsing_scores(truth, found)
-    ParsingScores(ga=0.5, fga=0.4, pa=0.75, fta=0.4)
+    Khan, Z. A. et al. (2022), ICSE; Jiang, Z. et al. (2024), ISSTA.
     """
     if not truth.len():
         return ParsingScores(1.0, 1.0, 1.0, 1.0)
@@ -80,47 +50,14 @@ def parsing_scores(truth: pl.Series, found: pl.Series) -> ParsingScores:
 
 @dataclass(frozen=True)
 class CauseScores:
-    """Two measures, each from 0 to 1.
-
-    Attributes
-    ----------
-    pair_f1 : float
-        The harmonic mean of two shares: of pairs in one cause group, those of one cause;
-        of pairs of one cause, those in one group. A cluster without a group is alone.
-    precision_at_1 : float
-        Of clusters that share their cause, those whose first related cluster has it.
-    """
+    """F1 of pairs of one cause in one group; first related clusters that have the cause."""
 
     pair_f1: float
     precision_at_1: float
 
 
 def cause_scores(clusters: pl.DataFrame, related: pl.DataFrame) -> CauseScores:
-    """Compare cause groups and related clusters with labels.
-
-    Parameters
-    ----------
-    clusters : polars.DataFrame
-        ``cluster_id``, ``cause_group`` (null: none) and ``cause``, the label.
-    related : polars.DataFrame
-        ``cluster_id`` and ``related_id``, the first of each cluster that has one.
-
-    Returns
-    -------
-    CauseScores
-
-    Raises
-    ------
-    MissingColumnsError
-        If a column is absent.
-
-    Examples
-    --------
-    >>> clusters = {"cluster_id": [1, 2], "cause_group": ["a", "a"], "cause": ["x", "x"]}
-    >>> related = {"cluster_id": [1], "related_id": [2]}
-    >>> cause_scores(pl.DataFrame(clusters), pl.DataFrame(related))
-    CauseScores(pair_f1=1.0, precision_at_1=0.5)
-    """
+    """Compare cause groups (null: none) and first related clusters with the label ``cause``."""
     check_columns(clusters, ["cluster_id", "cause_group", "cause"], "cause_scores")
     check_columns(related, ["cluster_id", "related_id"], "cause_scores (related)")
     # A cluster without a group is in a group of its own.

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.core.session_health import STALLED_AFTER_S
-from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.agent_orchestrator.detectors import (
     detecting_episodes,
     first_reports,
@@ -190,7 +189,6 @@ def test_silences_between_reports_end_with_the_last():
 def test_nothing_gives_advice_that_says_so():
     empty = sa.thresholds.recommend(facts([]))
     assert empty.frame.is_empty()
-    assert empty.frame.schema == pl.Schema(ADVICE.dtypes)
     assert "none" in repr(empty)
     one = sa.thresholds.recommend(
         facts([{"entity_id": "s", "kind": "agent", "started_at": ago(hours=1)}], as_of=AS_OF)
@@ -378,10 +376,9 @@ def test_every_verdict_is_explained(advice):
 
 
 @pytest.mark.slow
-def test_advice_on_the_sample_is_the_same_twice_and_has_its_shape(advice, demo):
+def test_advice_on_the_sample_is_the_same_twice(advice, demo):
     again = sa.thresholds.recommend(demo)
     assert advice.frame.equals(again.frame)
-    assert advice.frame.schema == pl.Schema(ADVICE.dtypes)
     assert advice.to_json() == again.to_json()
     assert {"slow", "stuck", "idle", "stale.flow", "timeout.agent"} <= set(advice.frame["name"])
 
@@ -435,21 +432,6 @@ def test_advice_shows_itself(advice):
     assert repr(advice).startswith(f"Advice on {advice.frame.height} thresholds")
     assert ".to_toml()" in repr(advice)
     assert ">idle</th>" in advice._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        ({"snap": "state.db"}, "needs a snapshot; found str 'state.db'"),
-        ({"costs": 5}, "costs needs Costs; found 5"),
-        ({"most_sessions": 0}, "most_sessions needs a whole number from 1; found 0"),
-        ({"conf_level": 95}, "conf_level must be a share between 0 and 1; found 95"),
-    ],
-)
-def test_arguments_that_make_no_sense_are_refused_in_words(wrong, words):
-    arguments = {"snap": facts([]), **wrong}
-    with pytest.raises(ArgumentError, match=words):
-        sa.thresholds.recommend(arguments.pop("snap"), **arguments)
 
 
 def test_agent_orchestrators_budget_is_judged_by_how_doubt_ended():

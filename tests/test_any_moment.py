@@ -18,6 +18,7 @@ from tests import cut_off_ao
 from tests.conftest import ROOT, SHARED
 from tests.cut_off import cut_off, instants
 from tests.examples import a_few
+from tests.lionagi_stores import wrote
 
 DEMO = ROOT / "data" / "samples" / "state.db"
 STORES = [
@@ -106,9 +107,7 @@ def check(copy, said, *, is_judged=True):
     for name in ("transitions", "events"):
         of_copy, of_said = (getattr(facts, name).drop("source") for facts in (copy, said))
         assert of_copy.equals(of_said), name
-    for name in {"lionagi_schedules", "lionagi_dispositions", "lionagi_decisions"} & set(
-        copy.details
-    ):
+    for name in DETAILS & set(copy.details):
         assert listed(copy.details[name]).equals(listed(said.details[name])), name
 
 
@@ -166,8 +165,7 @@ def test_an_end_before_work_went_on_is_exact_though_its_last_one_was_estimated(t
     at, store = datetime(2026, 5, 20, 9, tzinfo=UTC), tmp_path / "whole.db"
     shutil.copy(DEMO, store)
     resumed = "d9e5d22c-3861-4c7a-8adc-3edda7d52f6e"
-    with closing(sqlite3.connect(store)) as db, db:
-        db.execute("UPDATE sessions SET ended_at_is_approximate = 1 WHERE id = ?", (resumed,))
+    wrote(store, f"UPDATE sessions SET ended_at_is_approximate = 1 WHERE id = '{resumed}'")
     copied = cut_off(store, at, tmp_path / "copy.db")
     with sa.read(copied, as_of=at) as copy, sa.read(store, as_of=at) as said:
         (ended,) = said.entities.filter(entity_type="session", entity_id=resumed).to_dicts()
@@ -310,14 +308,6 @@ def ao_samples(shared):
     return shared / "samples" / "agent-orchestrator"
 
 
-@pytest.mark.instants
-@pytest.mark.parametrize("name", TREES)
-def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
-    facts, tree, moments = whole_and_moments(ao_samples, name)
-    assert len(moments) >= 20
-    compare_at(facts, tree, moments, tmp_path)
-
-
 @pytest.mark.parametrize("name", a_few(TREES[1:], 0))
 def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_samples, name):
     facts, _ = read_facts([ao_samples / name], shown=False)
@@ -337,11 +327,18 @@ def test_a_status_is_that_of_the_newest_transition_or_of_a_later_record(ao_sampl
     assert n_compared >= 10
 
 
-@pytest.mark.slow
+MANY_OR_ALL = [
+    pytest.param(10, marks=pytest.mark.slow),
+    pytest.param(None, marks=pytest.mark.instants),
+]
+
+
+@pytest.mark.parametrize("n", MANY_OR_ALL)
 @pytest.mark.parametrize("name", TREES)
-def test_a_tree_is_at_many_moments_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name):
+def test_a_tree_is_at_any_moment_what_a_copy_cut_off_there_is(ao_samples, tmp_path, name, n):
     facts, tree, moments = whole_and_moments(ao_samples, name)
-    compare_at(facts, tree, random.Random(7).sample(moments, 10), tmp_path)
+    assert len(moments) >= 20
+    compare_at(facts, tree, random.Random(7).sample(moments, n) if n else moments, tmp_path)
 
 
 def compare_go_at(facts, store, moments, tmp_path):
@@ -365,14 +362,8 @@ def go_facts(shared):
     return facts, store, [at for at in cut_off_ao.instants_of_go(store) if at < facts.as_of]
 
 
-@pytest.mark.parametrize("n_moments", a_few([1, 9], 0))
-def test_the_go_rewrite_is_at_a_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path, n_moments):
-    facts, store, moments = go_facts
-    compare_go_at(facts, store, random.Random(12).sample(moments, n_moments), tmp_path)
-
-
-@pytest.mark.instants
-def test_the_go_rewrite_is_at_any_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path):
+@pytest.mark.parametrize("n", MANY_OR_ALL)
+def test_the_go_rewrite_is_at_any_moment_what_a_copy_cut_off_there_is(go_facts, tmp_path, n):
     facts, store, moments = go_facts
     assert len(moments) >= 30
-    compare_go_at(facts, store, moments, tmp_path)
+    compare_go_at(facts, store, random.Random(12).sample(moments, n) if n else moments, tmp_path)

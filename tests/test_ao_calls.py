@@ -1,8 +1,6 @@
 """Calls of tools in the chats of Agent Orchestrator's Go rewrite."""
 
 import json
-import sqlite3
-from contextlib import closing
 
 import polars as pl
 import pytest
@@ -10,19 +8,11 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.failures.call_outcomes import calls
 from stateanalytics.failures.struggles import signs, turns
+from tests.labelled_sessions import AgentOrchestrator
+from tests.lionagi_stores import wrote
 
 AT = "2026-08-22 09:{:02}:{:02} +0000 UTC"
-TABLES = {
-    "sessions": "id project_id kind harness activity_state is_terminated created_at updated_at",
-    "pr": "url session_id",
-    "change_log": "seq project_id session_id event_type payload created_at",
-    "conversations": "id session_id current_session_id",
-    "conversation_turns": "id conversation_id handled_by_session_id state error_message "
-    "requested_at started_at completed_at",
-    "conversation_messages": "turn_id sequence role origin text",
-    "conversation_activities": "id conversation_id turn_id kind status summary detail_json "
-    "provider_item_id created_at updated_at command_output",
-}
+TABLES = AgentOrchestrator.tables | {"conversation_messages": "turn_id sequence role origin text"}
 
 
 def activity(identity, kind="command", status="completed", *, at=0, **columns):
@@ -58,15 +48,13 @@ def snapshot(folder, activities, messages=(), **options):
         ],
         "conversation_activities": activities,
     }  # fmt: skip
-    path = folder / "ao.db"
-    with closing(sqlite3.connect(path)) as db:
-        for table, columns in TABLES.items():
-            names = columns.split()
-            db.execute(f"CREATE TABLE {table} ({', '.join(names)})")
-            marks = ", ".join("?" * len(names))
-            values = [tuple(row.get(name) for name in names) for row in rows.get(table, [])]
-            db.executemany(f"INSERT INTO {table} VALUES ({marks})", values)
-        db.commit()
+    statements = []
+    for table, columns in TABLES.items():
+        names = columns.split()
+        cells = [tuple(row.get(name) for name in names) for row in rows.get(table, [])]
+        marks = f"INSERT INTO {table} VALUES ({', '.join('?' * len(names))})"
+        statements += [f"CREATE TABLE {table} ({', '.join(names)})", (marks, cells)]
+    path = wrote(folder / "ao.db", *statements)
     return sa.read(path, progress=False, **options)
 
 

@@ -23,6 +23,7 @@ from tests.ao_trees import (
     write_lines,
 )
 from tests.examples import a_few
+from tests.lionagi_stores import wrote
 
 scenario = Scenarios()
 
@@ -323,15 +324,15 @@ def test_what_a_bot_remarks_on_a_pull_request_waits_for_nobody(tmp_path, is_bot,
         ("pr_created", pull),
         ("pr_review_thread_added", thread),
     )
-    with closing(sqlite3.connect(path)) as store, store:
-        store.execute("DELETE FROM pr WHERE number = 3")
-        store.execute("UPDATE sessions SET updated_at = '2026-07-01T11:00:00Z'")
-        store.execute("CREATE TABLE pr_comment (pr_url, comment_id, resolved, is_bot)")
-        store.execute("INSERT INTO pr_comment VALUES (?, 'C1', 0, ?)", (url, is_bot))
-        store.executemany(
-            "INSERT INTO change_log VALUES (?, 'web', 'web-3', ?, ?, ?)",
-            [(i, *line, said_at) for i, line in enumerate(lines, 2)],
-        )
+    said = [(i, *line, said_at) for i, line in enumerate(lines, 2)]
+    wrote(
+        path,
+        "DELETE FROM pr WHERE number = 3",
+        "UPDATE sessions SET updated_at = '2026-07-01T11:00:00Z'",
+        "CREATE TABLE pr_comment (pr_url, comment_id, resolved, is_bot)",
+        ("INSERT INTO pr_comment VALUES (?, 'C1', 0, ?)", [(url, is_bot)]),
+        ("INSERT INTO change_log VALUES (?, 'web', 'web-3', ?, ?, ?)", said),
+    )
     facts = facts_of(path)
     assert facts.detail("ao_sessions").filter(session_id="web-3")["legacy_status"].item() == status
     then = facts_at(facts, datetime(2026, 7, 1, 10, 0, 0, 500, tzinfo=UTC)).facts.entities
@@ -340,9 +341,7 @@ def test_what_a_bot_remarks_on_a_pull_request_waits_for_nobody(tmp_path, is_bot,
 
 def test_a_database_of_the_go_rewrite_without_rows_is_read(tmp_path: Path) -> None:
     path = go_database(tmp_path / "ao.db")
-    with closing(sqlite3.connect(path)) as store, store:
-        for table in ("sessions", "pr", "change_log"):
-            store.execute(f"DELETE FROM {table}")
+    wrote(path, *(f"DELETE FROM {table}" for table in ("sessions", "pr", "change_log")))
     facts = facts_of(path)
     assert facts.entities.is_empty()
     assert facts.detail("ao_sessions").is_empty()

@@ -18,10 +18,9 @@ from stateanalytics.systems import archiving
 from tests.conftest import ROOT
 from tests.engines import spark
 from tests.examples import a_few
-from tests.lionagi_stores import NOW_S, listing, session, write_store
+from tests.lionagi_stores import NOW_S, listing, session, write_store, wrote
 from tests.test_observations import SAMPLES, store_at
 
-THINGS = ["entity_type", "entity_id"]
 #: Of sources, what an archive alone tells.
 COLLECTED = ["looked_at", "is_unchanged"]
 
@@ -257,9 +256,7 @@ def test_bodies_are_kept_where_they_are_asked_for_and_stay(tmp_path):
     assert sa.read(history).events["body"].null_count() == snap.events.height
     assert sa.read(history, bodies=True).events["body"].drop_nulls().equals(said)
     # A message that was written anew since, read without texts.
-    with closing(sqlite3.connect(store)) as writer:
-        writer.execute("UPDATE messages SET content = ?", ['{"instruction": "go on, please"}'])
-        writer.commit()
+    wrote(store, 'UPDATE messages SET content = \'{"instruction": "go on, please"}\'')
     with sa.read(store) as snap:
         assert snap.archive(history)["n_rows"].item() > 0
     assert sa.read(history, bodies=True).events["body"].drop_nulls().equals(said)

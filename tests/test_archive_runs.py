@@ -37,7 +37,7 @@ from stateanalytics.systems.archiving import Archiving, collect_each
 from tests.conftest import EXTRACTS
 from tests.examples import a_few, examples
 from tests.frames import WHOSE, frame
-from tests.lionagi_stores import session, write_store
+from tests.lionagi_stores import session, write_store, wrote
 from tests.samples import SAMPLES
 from tests.test_archive import COLLECTED, codes
 from tests.test_observations import store_at
@@ -422,11 +422,9 @@ def test_of_runs_that_prove_the_same_moment_the_later_one_holds(tmp_path):
         writer.commit()
         with sa.read(store) as snap:
             assert snap.archive(history)["status"].to_list() == ["archived"]
-    with closing(sqlite3.connect(store)) as writer:
-        writer.execute("DROP TABLE room")
-        writer.execute("UPDATE sessions SET status = 'failed' WHERE id = 's2'")
-        writer.commit()
-        writer.execute("VACUUM")
+    wrote(
+        store, "DROP TABLE room", "UPDATE sessions SET status = 'failed' WHERE id = 's2'", "VACUUM"
+    )
     with sa.read(store) as snap:
         assert snap.archive(history)["status"].to_list() == ["archived"]
         assert_frame_equal(sa.read(history).sources.drop(COLLECTED), snap.sources.drop(COLLECTED))

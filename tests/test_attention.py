@@ -226,18 +226,6 @@ def test_a_withdrawn_decision_and_one_given_twice():
     assert row["disposition"] == "snoozed"
 
 
-def test_the_list_has_its_documented_shape():
-    assert listed().schema == ATTENTION.dtypes
-    assert listed(judged={"a": {"severity": "neutral"}}).schema == ATTENTION.dtypes
-
-
-def test_nothing_needs_no_attention():
-    empty = facts([])
-    found = attention_items(empty, schema.STATES.empty(), schema.REASONS.empty())
-    assert found.schema == ATTENTION.dtypes
-    assert found.height == 0
-
-
 def test_all_null_columns_are_fine():
     rows = given([entity(reason_code=None, ended_at=None, raw_status=None)])
     judged = states([entity()], {"a": {"severity_rule": None}})

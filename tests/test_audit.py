@@ -275,20 +275,9 @@ def test_a_policy_says_what_silence_is():
 
 
 def test_little_or_nothing_can_be_audited():
-    nothing = audit(facts([]))
-    assert nothing.schema == schema.AUDIT.dtypes
-    assert nothing.is_empty()
+    assert audit(facts([])).is_empty()
     assert codes({"entity_id": None}) == []
     assert audit(facts([session(ended_at=None)] * 2)).height == 1
-
-
-def test_the_order_of_rows_does_not_matter(demo):
-    shuffled = changed_facts(
-        demo,
-        entities=demo.entities.sample(fraction=1, shuffle=True, seed=1),
-        transitions=demo.transitions.sample(fraction=1, shuffle=True, seed=2),
-    )
-    assert audit(shuffled).equals(audit(demo))
 
 
 def test_every_code_is_made_by_a_check_and_can_be_acted_on():

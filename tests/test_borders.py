@@ -59,19 +59,6 @@ def test_a_limit_of_nothing_or_without_an_end_is_none(limit):
         sa.survival.slow_thresholds(SPELLS, [60, limit], by=())
 
 
-@pytest.mark.parametrize("number", [0, -1, True, 2.0])
-def test_values_of_a_parameter_are_shown_from_one(demo, number):
-    with pytest.raises(ArgumentError, match="n_values needs a whole number from 1"):
-        sa.failures.parameters(demo, n_values=number)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gap_s", [-0.001, math.inf, math.nan])
-def test_a_gap_between_incidents_is_from_nought(demo, gap_s):
-    with pytest.raises(ArgumentError, match="gap_s needs a number from 0"):
-        sa.failures.incidents(demo, gap_s=gap_s)
-
-
 NEEDS_COLUMNS = [
     *(sa.survival.kaplan_meier, sa.survival.cumulative_incidence, sa.survival.quantiles),
     *(sa.survival.timeout_candidates, sa.survival.slow_thresholds),
@@ -94,6 +81,7 @@ def test_a_frame_of_something_else_is_refused_with_what_was_needed(function):
 NEEDS_SNAPSHOT = [
     *(sa.audit, sa.report, sa.detectors.alarms, sa.detectors.detect, silence_gaps),
     *(sa.survival.spells, sa.survival.timeouts, sa.survival.duration_change),
+    *(sa.failures.change, sa.failures.clusters, sa.thresholds.recommend),
 ]
 
 
@@ -131,6 +119,76 @@ PUBLIC = {
     for name in module.__all__
     if callable(getattr(module, name)) and name not in HOLDERS
 }
+
+
+SOON = {"window": "2026-W21"}
+REFUSED = [
+    ("thresholds.recommend", {"costs": 5}, "costs needs Costs; found 5"),
+    ("thresholds.recommend", {"most_sessions": 0}, "most_sessions needs a whole number from 1"),
+    ("thresholds.recommend", {"conf_level": 95}, "conf_level must be a share between 0 and 1"),
+    *(("thresholds.covering", {"loses": loses}, "loses") for loses in (0, 1.0, "few")),
+    *(
+        ("thresholds.review", {"changes": {name: change}}, words)
+        for name, change, words in (
+            ("sloth", ("2026-05-20", 1800, 3600), "There is no threshold 'sloth'"),
+            ("slow", 3600, "A change needs a moment"),
+            ("slow", ("soon", 1800, 3600), "slow needs a moment"),
+            ("slow", ("2026-05-20", 0, 3600), "slow"),
+        )
+    ),
+    *(
+        ("failures.mass_failures", {name: number}, name)
+        for name, number in (("share", 2), ("least", 0), ("step_s", 0), ("step_s", 1e30))
+    ),
+    *(
+        ("failures.parameters", {"n_values": n}, "n_values needs a whole number from 1")
+        for n in (0, -1, True, 2.0)
+    ),
+    *(
+        ("failures.incidents", {"gap_s": gap_s}, "gap_s needs a number from 0")
+        for gap_s in (-0.001, math.inf, math.nan)
+    ),
+    (
+        "failures.change",
+        SOON | {"before": ("2026-05-17", "2026-05-20")},
+        "The earlier period ends .* after the later one",
+    ),
+    ("failures.change", {"fdr": 0}, "fdr must be a share between 0 and 1; found 0"),
+    ("failures.change", {"earlier": "x"}, "needs a snapshot; found str"),
+    ("failures.related", {"n": 0}, "n needs a whole number"),
+    ("survival.duration_change", {"by": "colour"}, r"of spells; unknown are \['colour'\]"),
+    ("survival.duration_change", {"fdr": 5}, "fdr must be a share"),
+    ("sa.report", {"window": "2026-W60"}, "no week 60 in 2026"),
+    ("sa.report", {"window": "2027-W01"}, "the data end, or are read as of, 2026"),
+    ("sa.report", {"policy": "v1"}, "policy needs a Policy; found 'v1'"),
+    ("weeks", {"n": 0}, "n needs a whole number from 1; found 0"),
+    ("weeks", {"n": 1.5}, "n needs a whole number"),
+    ("weeks", {"n": 1_000}, "n needs at most 520 weeks; found 1000"),
+    ("weeks", {"top": -1}, "top needs a whole number from 0"),
+    ("compare", {"measure": "faild"}, "no measure 'faild'(.|\n)*did you mean 'failed'"),
+    *(
+        ("compare", {"measure": "failed", **how}, words)
+        for how, words in (
+            ({"by": "projekt"}, "no column 'projekt'(.|\n)*'project'"),
+            ({"every": "2d"}, "length of a step; found '2d'"),
+            ({"every": "often"}, "length of a step"),
+            ({"tz": "Europe/Berlim"}, "no time zone(.|\n)*Europe/Berlin"),
+            ({"tz": "../../etc/passwd"}, "no time zone"),
+            ({"window": "2026-13"}, "no '2026-13' in the calendar"),
+            ({"window": "2026-02-30"}, "no '2026-02-30' in the calendar"),
+            ({"against": "before"}, "no earlier window than all time"),
+            ({**SOON, "against": "2026-05"}, "earlier period ends 2026-06-01(.|\n)*W20"),
+            ({"by": "teams.team"}, "no table 'teams' of yours"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "how", "words"), REFUSED, ids=str)
+def test_an_argument_that_makes_no_sense_is_refused_in_words(demo, name, how, words):
+    function = PUBLIC[name] if "." in name else getattr(sa.Snapshot, name)
+    with pytest.raises(ArgumentError, match=words):
+        function(demo, **how)
 
 
 def refused(name, nonsense):

@@ -31,7 +31,7 @@ from stateanalytics.systems import pooling, reading
 from tests.conftest import SHIPPED
 from tests.examples import a_few, examples, some_of
 from tests.frames import AS_OF, facts
-from tests.lionagi_stores import NOW_S
+from tests.lionagi_stores import NOW_S, wrote
 from tests.test_observations import store_at
 
 FRAMES = ("entities", "transitions", "events", "findings", "sources")
@@ -94,8 +94,7 @@ def test_a_store_that_was_written_to_is_read_again(tmp_path, monkeypatch):
     store = store_at(tmp_path / "state.db", 2)
     sa.read(store)
     read = read_once(monkeypatch)
-    with closing(sqlite3.connect(store)) as writer, writer:
-        writer.execute("UPDATE sessions SET status = 'failed' WHERE id = 's1'")
+    wrote(store, "UPDATE sessions SET status = 'failed' WHERE id = 's1'")
     same(sa.read(store), sa.read(store, cache=False))
     assert read == [str(store)] * 2
 

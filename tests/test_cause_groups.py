@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.associations import relate
 from stateanalytics.failures.cause_groups import RULES, TITLES, add_cause_groups, proposed_cause
 from stateanalytics.failures.fault_table import add_faults
 from stateanalytics.failures.templates import mine_templates
 from tests.conftest import SHARED
 from tests.examples import a_few
-from tests.failures import run, store
+from tests.failures import run
 from tests.frames import WHOSE, ago, facts
 from tests.template_scores import CauseScores, cause_scores
 
@@ -238,15 +237,6 @@ def test_at_most_n_are_suggested_and_never_itself():
     found = related_ids(*many, n=2)
     assert len(found) == 18
     assert all(one != other for one, other in found)
-
-
-@pytest.mark.slow
-def test_nothing_gives_no_suggestion_and_a_bad_n_is_refused():
-    nothing = sa.failures.related(store())
-    assert nothing.is_empty()
-    assert nothing.schema == sa.failures.related(store(run("a"), run("b", reason_code="x"))).schema
-    with pytest.raises(ArgumentError, match="n needs a whole number"):
-        sa.failures.related(store(), n=0)
 
 
 # --- failures without a message ---------------------------------------------------------

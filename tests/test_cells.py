@@ -23,6 +23,7 @@ from stateanalytics.io.sqlite import open_store
 from stateanalytics.io.sqlite_tables import read_table
 from stateanalytics.sql.tables import read_raw_table
 from tests.examples import examples
+from tests.lionagi_stores import wrote
 
 CELLS = (TEXT, REAL, INTEGER, YES_NO, MOMENT, JSON)
 MIDNIGHT = datetime(2026, 5, 26, tzinfo=UTC)
@@ -37,14 +38,10 @@ class Raw(bytes):
 def store_of(path, values, *, declared="", encoding="UTF-8"):
     """A store with table t, column c, holding the values in order."""
     path.unlink(missing_ok=True)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA encoding='{encoding}'")
-        connection.execute(f"CREATE TABLE t (c {declared})")
-        for value in values:
-            place = "CAST(? AS TEXT)" if isinstance(value, Raw) else "?"
-            connection.execute(f"INSERT INTO t VALUES ({place})", (value,))
-        connection.commit()
-    return path
+    begin = (f"PRAGMA encoding='{encoding}'", f"CREATE TABLE t (c {declared})")
+    insert = "INSERT INTO t VALUES (CASE WHEN ? THEN CAST(? AS TEXT) ELSE ? END)"
+    rows = [(isinstance(value, Raw), value, value) for value in values]
+    return wrote(path, *begin, (insert, rows))
 
 
 def stored(path):
@@ -218,11 +215,8 @@ def test_examples_are_short_and_printable(tmp_path):
 
 
 def test_every_column_and_code_is_one_finding(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        connection.execute("CREATE TABLE t (a, b)")
-        odd = [("x", b"y"), (math.inf, b"y"), (1.0, None), (b"", "z")]
-        connection.executemany("INSERT INTO t VALUES (?, ?)", odd)
-        connection.commit()
+    odd = [("x", b"y"), (math.inf, b"y"), (1.0, None), (b"", "z")]
+    wrote(tmp_path / "s.db", "CREATE TABLE t (a, b)", ("INSERT INTO t VALUES (?, ?)", odd))
     rows, findings = read(tmp_path / "s.db", None, a=REAL, b=TEXT)
     assert rows.rows() == [(None, None), (None, None), (1.0, None), (None, "z")]
     assert findings.select("column", "code", "n_rows").sort("column", "code").rows() == [
@@ -264,10 +258,8 @@ def test_a_cell_that_is_too_large_is_named_and_is_no_damage(tmp_path):
 @pytest.mark.slow
 def test_a_raw_table_may_have_as_many_columns_as_sqlite_allows(tmp_path):
     names = [f"c{i}" for i in range(1999)]
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        connection.execute(f"CREATE TABLE t ({', '.join(names)})")
-        connection.execute("INSERT INTO t (c0, c700, c1998) VALUES (1, x'ff', 'a'), (2, 'b', 'c')")
-        connection.commit()
+    rows = "INSERT INTO t (c0, c700, c1998) VALUES (1, x'ff', 'a'), (2, 'b', 'c')"
+    wrote(tmp_path / "s.db", f"CREATE TABLE t ({', '.join(names)})", rows)
     with open_store(tmp_path / "s.db") as store:
         rows = read_raw_table([store], "raw_t", bodies=False)
     assert rows.columns == ["store", *names]
@@ -291,10 +283,8 @@ def test_absent_tables_and_columns_are_empty_and_null(tmp_path):
 
 
 def test_names_that_need_quotes_are_quoted(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        connection.execute('CREATE TABLE "t""; DROP TABLE x" ("select" TEXT, "a ""b""" TEXT)')
-        connection.execute("""INSERT INTO "t""; DROP TABLE x" VALUES ('1', '2')""")
-        connection.commit()
+    create = 'CREATE TABLE "t""; DROP TABLE x" ("select" TEXT, "a ""b""" TEXT)'
+    wrote(tmp_path / "s.db", create, """INSERT INTO "t""; DROP TABLE x" VALUES ('1', '2')""")
     with open_store(tmp_path / "s.db") as store:
         (name,) = store.tables
         rows, _ = read_table(store, name, {"select": TEXT, 'a "b"': TEXT})
@@ -317,14 +307,13 @@ def test_computed_and_plain_cells_stay_side_by_side(tmp_path):
 
 
 def test_tables_without_row_numbers_are_read(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        connection.execute("CREATE TABLE t (c TEXT PRIMARY KEY) WITHOUT ROWID")
-        connection.execute("INSERT INTO t VALUES ('b'), ('a')")
-        connection.execute("CREATE TABLE u (rowid TEXT, _rowid_ TEXT)")
-        connection.execute("INSERT INTO u VALUES ('x', 'y')")
-        connection.execute("CREATE TABLE v (rowid TEXT, _rowid_ TEXT, OID TEXT)")
-        connection.execute("INSERT INTO v VALUES ('x', 'y', 'z')")
-        connection.commit()
+    wrote(
+        tmp_path / "s.db",
+        *("CREATE TABLE t (c TEXT PRIMARY KEY) WITHOUT ROWID", "INSERT INTO t VALUES ('b'), ('a')"),
+        *("CREATE TABLE u (rowid TEXT, _rowid_ TEXT)", "INSERT INTO u VALUES ('x', 'y')"),
+        "CREATE TABLE v (rowid TEXT, _rowid_ TEXT, OID TEXT)",
+        "INSERT INTO v VALUES ('x', 'y', 'z')",
+    )
     with open_store(tmp_path / "s.db") as store:
         rows, _ = read_table(store, "t", {"c": TEXT, "n": ROWID})
         assert rows.rows() == [("a", None), ("b", None)]
@@ -340,10 +329,7 @@ def test_tables_without_row_numbers_are_read(tmp_path):
     ],
 )
 def test_what_would_run_code_of_the_store_is_not_read(tmp_path, sql, what):
-    path = store_of(tmp_path / "s.db", ["a"])
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(sql)
-        connection.commit()
+    path = wrote(store_of(tmp_path / "s.db", ["a"]), sql)
     with open_store(path) as store:
         assert "v" not in store.tables
         rows, findings = read_table(store, "v", {"c": TEXT})
@@ -354,14 +340,12 @@ def test_what_would_run_code_of_the_store_is_not_read(tmp_path, sql, what):
 
 
 def test_triggers_and_generated_columns_do_no_harm(tmp_path):
-    path = store_of(tmp_path / "s.db", ["a"])
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TRIGGER r AFTER INSERT ON t BEGIN SELECT raise(FAIL, 'no'); END")
-        connection.execute(
-            "CREATE TABLE g (c TEXT, kept AS (c || '!') STORED, made AS (c || '?') VIRTUAL)"
-        )
-        connection.execute("INSERT INTO g (c) VALUES ('a')")
-        connection.commit()
+    path = wrote(
+        store_of(tmp_path / "s.db", ["a"]),
+        "CREATE TRIGGER r AFTER INSERT ON t BEGIN SELECT raise(FAIL, 'no'); END",
+        "CREATE TABLE g (c TEXT, kept AS (c || '!') STORED, made AS (c || '?') VIRTUAL)",
+        "INSERT INTO g (c) VALUES ('a')",
+    )
     with open_store(path) as store:
         assert store.tables["g"] == ("c", "kept")
         rows, _ = read_table(store, "g", {"c": TEXT, "kept": TEXT, "made": TEXT})
@@ -385,15 +369,15 @@ def test_collations_and_functions_that_only_the_writer_has_are_not_needed(tmp_pa
     assert findings.height == 0
 
 
+NUMBERED = "CREATE TABLE t (n INTEGER PRIMARY KEY, c)"
+
+
 @pytest.mark.parametrize("spread", [1, 1000, -(2**55)])
 def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatch, spread):
     monkeypatch.setattr(sqlite_tables, "_ROWS_WORTH_A_THREAD", 10)
     monkeypatch.setattr(sqlite_tables, "N_THREADS", 3)
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, c)")
-        numbers = [(spread * n, f"x{n}" if n % 50 == 7 else n) for n in range(-5, 250)]
-        connection.executemany("INSERT INTO t VALUES (?, ?)", numbers)
-        connection.commit()
+    numbers = [(spread * n, f"x{n}" if n % 50 == 7 else n) for n in range(-5, 250)]
+    wrote(tmp_path / "s.db", NUMBERED, ("INSERT INTO t VALUES (?, ?)", numbers))
     double = Cell("integer", "n * 2", ("n",))
     rows, findings = read(tmp_path / "s.db", INTEGER, n=ROWID, double=double)
     assert rows["n"].to_list() == sorted(n for n, _ in numbers)
@@ -407,12 +391,9 @@ def test_ranges_of_row_numbers_give_every_row_once_in_order(tmp_path, monkeypatc
 @given(only=st.sets(st.integers(-5, 400)), spread=st.sampled_from([1, 2, 7, 100]))
 @examples(30)
 def test_chosen_rows_are_those_of_their_numbers(tmp_path_factory, only, spread):
+    rows = [(spread * n, n) for n in range(300)]
     path = tmp_path_factory.mktemp("chosen") / "s.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (n INTEGER PRIMARY KEY, c)")
-        rows = [(spread * n, n) for n in range(300)]
-        connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
-        connection.commit()
+    wrote(path, NUMBERED, ("INSERT INTO t VALUES (?, ?)", rows))
     computed = {"c": INTEGER, "double": Cell("integer", "n * 2", ("n",))}
     with pytest.MonkeyPatch.context() as patch, open_store(path) as store:
         patch.setattr(sqlite_tables, "_ROWS_WORTH_A_THREAD", 40)
@@ -428,13 +409,10 @@ def test_one_odd_cell_at_the_end_of_many_clean_ones_is_found(tmp_path, monkeypat
     monkeypatch.setattr(sqlite_tables, "N_THREADS", n_threads)
     clean = dict(zip(KINDS, ("a", 0.5, 7, 1, 1779753600.0, "[]"), strict=True))
     odd = dict(zip(KINDS, (b"a", "a", 0.5, 2, -1.0, b"[]"), strict=True))
-    with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        columns = ", ".join(f"{kind} {DECLARED.get(kind, 'INTEGER')}" for kind in clean)
-        connection.execute(f"CREATE TABLE t ({columns})")
-        row = f"INSERT INTO t VALUES ({', '.join('?' * len(clean))})"
-        connection.executemany(row, [tuple(clean.values())] * 8000)
-        connection.execute(row, tuple(odd.values()))
-        connection.commit()
+    columns = ", ".join(f"{kind} {DECLARED.get(kind, 'INTEGER')}" for kind in clean)
+    row = f"INSERT INTO t VALUES ({', '.join('?' * len(clean))})"
+    rows = [*[tuple(clean.values())] * 8000, tuple(odd.values())]
+    wrote(tmp_path / "s.db", f"CREATE TABLE t ({columns})", (row, rows))
     with open_store(tmp_path / "s.db") as store:
         for kind, cell in KINDS.items():
             both = {kind: cell, "c": Cell(cell.kind, kind, (kind,))}

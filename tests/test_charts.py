@@ -127,17 +127,6 @@ def test_ids_begin_with_the_name_and_every_reference_is_to_one_of_them():
     assert set(re.findall(r"url\(#([^)]*)\)", svg)) <= set(re.findall(r'\bid="([^"]*)"', svg))
 
 
-@pytest.mark.parametrize("draw, frame, column", [
-    (chart_durations, STEPS, "ending"), (chart_severity, BY_TYPE, "entity_type"),
-])  # fmt: skip
-def test_hostile_text_is_only_text(draw, frame, column):
-    svg = drawn(draw(frame.with_columns(pl.lit(HOSTILE).alias(column))))
-    assert "<script" not in svg
-    assert "<img" not in svg
-    assert not re.search(r"<[^>]*\son\w+=", svg)
-    assert "href" not in svg
-
-
 def test_what_is_not_known_falls_away_whoever_wrote_it():
     svg = inert(
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:x="http://www.w3.org/1999/xlink"'

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from stateanalytics.charts import chart_alarms, chart_disagreement, chart_intersections, to_svg
+from stateanalytics.charts import chart_alarms, chart_disagreement, chart_intersections
 from stateanalytics.detectors.comparing import intersections
 from stateanalytics.detectors.frames import INTERSECTIONS
 from stateanalytics.errors import ArgumentError, MissingColumnsError
@@ -111,26 +111,6 @@ def test_the_timeline_thins_its_ticks_and_orders_detectors_by_their_first_alarm(
     rows = {len(one) for one in spec["datasets"].values()}
     assert rows == {2, 1_667}
     assert '"domain": ["signs of life", "</script>' in json.dumps(spec)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: chart_disagreement(PAIRS, sentence=HOSTILE),
-        lambda: chart_alarms(EVENTS, ALARMS, sentence=HOSTILE),
-        lambda: chart_intersections(
-            intersections(detections([("x", HOSTILE, True), ("x", "b", True)])), sentence=HOSTILE
-        ),
-        lambda: chart_disagreement(PAIRS.clear()),
-        lambda: chart_alarms(EVENTS.clear(), ALARMS.clear()),
-    ],
-)
-def test_drawings_are_inert_and_the_same_each_time(draw):
-    chart = draw()
-    drawn = to_svg(chart, name="d", label="d")
-    assert "<img" not in drawn and "<script" not in drawn
-    assert drawn == to_svg(chart, name="d", label="d")
 
 
 def test_a_missing_column_of_the_timeline_is_named():

@@ -9,10 +9,12 @@ import altair as alt
 import polars as pl
 import pytest
 
-from stateanalytics.charts import LIGHT, chart_limits, chart_severity
+from stateanalytics.charts import LIGHT, chart_durations, chart_limits, chart_severity, to_svg
 from stateanalytics.charts.style import FONT_SIZE, fitted, width_of, wrapped
 from stateanalytics.charts.vega import VERSIONS, bundled
+from tests import hostile_charts
 from tests.examples import a_few
+from tests.test_charts import STEPS
 from tests.test_report_page import HOSTILE
 
 LIVE, STILL = "application/vnd.vegalite.v6+json", "image/svg+xml"
@@ -28,6 +30,18 @@ RULE = alt.Chart(pl.DataFrame({"x": [60.0]})).mark_rule().encode(x="x:Q")
 def chart(text="session"):
     row = {"entity_type": text, "critical": 3, "warning": 0, "info": 1}
     return chart_severity(pl.DataFrame([row]))
+
+
+@pytest.mark.slow
+def test_the_drawing_of_every_chart_is_inert_and_the_same_each_time(demo, monkeypatch):
+    monkeypatch.setattr(hostile_charts, "HOSTILE", f"{hostile_charts.HOSTILE}\x1b[31m")
+    odd = STEPS.with_columns(ending=pl.lit(hostile_charts.HOSTILE))
+    drawn = hostile_charts.every_chart(demo) | {"endings": chart_durations(odd)}
+    for name, hostile in drawn.items():
+        drawing = to_svg(hostile, name="x", label="in words")
+        assert not re.search(r"<(script|img)|<[^>]*\son\w+=|href|\x1b", drawing), name
+        ElementTree.fromstring(drawing)
+        assert drawing == to_svg(hostile, name="x", label="in words"), name
 
 
 def test_a_chart_stays_an_altair_chart_with_its_data():

@@ -88,41 +88,27 @@ def test_subagents_are_runs_with_the_call_that_started_them(sample: Facts) -> No
 
 # A command has two minutes, and one, or what it asks for; other tools have ten, servers an hour.
 OVERDUE = [
-    *(("Bash", {}, 2.9, "running"), ("Bash", {}, 3.1, "stalled")),
-    ("Bash", {"timeout": 600000}, 10.9, "running"),
-    ("Bash", {"timeout": 600000}, 11.1, "stalled"),
-    *(("mcp__a__b", {}, 59, "running"), ("Read", {}, 10.1, "stalled")),
+    *(("Bash", {}, 2.9, "running", ""), ("Bash", {}, 3.1, "stalled", "")),
+    ("Bash", {"timeout": 600000}, 10.9, "running", ""),
+    ("Bash", {"timeout": 600000}, 11.1, "stalled", ""),
+    *(("mcp__a__b", {}, 59, "running", ""), ("Read", {}, 10.1, "stalled", "")),
+    ("Bash", {}, 14, "running", '{"env": {"BASH_DEFAULT_TIMEOUT_MS": "900000"}}'),
+    ("Bash", {}, 14, "stalled", '{"env": ["BASH_DEFAULT_TIMEOUT_MS"], "timeout": null}'),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tool", "given", "minutes", "health"), a_few(OVERDUE, 3))
-def test_open_tools_are_judged_by_their_own_time_limit(
-    tmp_path: Path, tool: str, given: dict, minutes: float, health: str
+@pytest.mark.parametrize(("tool", "given", "minutes", "health", "settings"), a_few(OVERDUE, 3))
+def test_open_tools_are_judged_by_their_own_time_limit_or_that_of_the_settings(
+    tmp_path: Path, tool: str, given: dict, minutes: float, health: str, settings: str
 ) -> None:
+    if settings:
+        (tmp_path / "settings.json").write_text(settings)
     transcript = begun_transcript()
     transcript.answer(call("t1", tool, **given), stop="tool_use", usage=USAGE)
     facts = facts_of(tmp_path, transcript, as_of=transcript.now + after(minutes))
     assert state_of(facts)["health"] == health
     assert "run.health.awaiting_permission" in state_of(facts)["reason_codes"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "health"),
-    [
-        ('{"env": {"BASH_DEFAULT_TIMEOUT_MS": "900000"}}', "running"),
-        ('{"env": ["BASH_DEFAULT_TIMEOUT_MS"], "timeout": null}', "stalled"),
-    ],
-)
-def test_commands_have_the_time_limit_of_the_settings(
-    tmp_path: Path, settings: str, health: str
-) -> None:
-    (tmp_path / "settings.json").write_text(settings)
-    transcript = begun_transcript()
-    transcript.answer(call("t1", "Bash"), stop="tool_use", usage=USAGE)
-    facts = facts_of(tmp_path, transcript, as_of=transcript.now + after(14))
-    assert state_of(facts)["health"] == health
 
 
 def test_a_call_of_a_subagent_waits_as_long_as_that_is_heard_of(tmp_path: Path) -> None:

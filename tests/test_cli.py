@@ -55,18 +55,6 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "140")
-
-    def run(*arguments):
-        code = cli.run(arguments)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return run
-
-
-@pytest.fixture
 def refused(run):
     """What a command says that ends with code 2 and prints nothing."""
 
@@ -105,22 +93,6 @@ def test_sql_says_when_it_cut_the_result(run, store):
     assert "--max-rows" in err
     code, out, err = run("sql", store, "FROM range(200)")
     assert (code, "(200 rows)" in out, err) == (0, True, "")
-
-
-@pytest.mark.parametrize(
-    ("query", "words"),
-    [
-        ("DROP TABLE states", "DROP was found"),
-        ("SELECT * FROM read_text('/etc/hostname')", "no files"),
-        ("SELECT 1; SELECT 2", "2 statements"),
-        ("SELECT nothing FROM states", "no column 'nothing'"),
-        ("SELEC", "syntax error"),
-    ],
-)
-def test_sql_that_is_refused_is_one_line_and_code_2(refused, store, query, words):
-    err = refused("sql", store, query)
-    assert words in err and "Hint: " in err
-    assert err.startswith("error: ") and err.count("\n") == 1
 
 
 def test_a_query_out_of_time_is_a_failed_run(run, store):
@@ -196,26 +168,6 @@ def test_parquet_keeps_the_types(run, store, tmp_path):
     assert run("attention", "--show", "states", store, "-o", str(path))[0] == 0
     severities = ["critical", "warning", "info", "neutral"]
     assert pl.read_parquet(path).schema["severity"] == pl.Enum(severities)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("-o", "x.xlsx"), "no known suffix. Hint: end it in .csv, .json, .parquet, .txt"),
-        (("-o", "x.md"), "'x.md' has no known suffix"),
-        (("-o", "x.csv", "--format", "json"), "The suffix of 'x.csv' means csv"),
-        (("-o", "x.PARQUET", "-f", "table"), "means parquet"),
-    ],
-)
-def test_a_suffix_that_says_something_else_is_refused(
-    refused, store, tmp_path, monkeypatch, arguments, words
-):
-    monkeypatch.chdir(tmp_path)
-    for command in (("sql", store, "SELECT 1"), ("attention", store, "--show", "findings")):
-        err = refused(*command, *arguments)
-        assert words in err
-        assert err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_format_in_words_needs_no_suffix(run, store, tmp_path, monkeypatch):
@@ -526,10 +478,6 @@ def test_weeks_begin_with_the_first_that_anything_is_known_of():
     assert _by_week(frame.filter(week="2026-W10"))["week"].to_list() == ["2026-W10"]
 
 
-def test_show_says_that_an_id_is_missing(refused, store):
-    assert "the id of a run is missing" in refused("show", store)
-
-
 @pytest.mark.parametrize(
     ("named", "is_missing"),
     [
@@ -605,30 +553,121 @@ def test_report_can_be_numbers_only(run, store, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["numbers.json"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--week", "2026-W60"), "no week 60"),
-        (("--week", "last"), "Hint:"),
-        (("--since", "2026-05-27", "--until", "2026-05-20"), "runs forward"),
-        (("--since", "2030-01-01"), "Hint:"),
-        (("--week", "2026-W22", "--since", "2026-05-20"), "found both"),
-        (("--since", "x"), "Hint:"),
-        (("--policy", "nice"), "There is no policy"),
-        (("--as-of", "x"), "as_of needs a moment"),
-        (("-o", "/nowhere/week.html", "--sections", "headline"), "cannot be written"),
-        (("-o", "week.pdf"), "Hint: end it in .html, .htm, .md, .json: -o week.html"),
-    ],
-)
-def test_report_says_what_is_wrong(refused, store, tmp_path, monkeypatch, arguments, words):
-    monkeypatch.chdir(tmp_path)
-    err = refused("report", store, *arguments)
-    assert words in err
-    assert err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- mistakes --------------------------------------------------------------------------
+
+ATTENTION = "attention --show states"
+REMOVE = " Hint: remove it"
+REFUSED = [
+    # Queries.
+    ("sql STORE 'DROP TABLE states'", "DROP was found"),
+    ("""sql STORE "SELECT * FROM read_text('/etc/hostname')\"""", "no files"),
+    ("sql STORE 'SELECT 1; SELECT 2'", "2 statements"),
+    ("sql STORE 'SELECT nothing FROM states'", "no column 'nothing'"),
+    ("sql STORE SELEC", "syntax error"),
+    # Arguments.
+    ("attentoin", "did you mean 'attention'"),
+    ("sql", "Missing argument"),
+    ("sql x 'SELECT 1' --max-rows 0", "--max-rows"),
+    ("sql x 'SELECT 1' --timeout -1", "--timeout"),
+    ("sql x 'SELECT 1' --format xml", "--format"),
+    (f"{ATTENTION} --nope", "--nope"),
+    ("show STORE", "the id of a run is missing"),
+    ("report STORE --week 2026-W60", "no week 60"),
+    ("report STORE --week last", "needs a day, an ISO week"),
+    ("report STORE --since 2026-05-27 --until 2026-05-20", "runs forward"),
+    ("report STORE --since 2030-01-01", "2030"),
+    ("report STORE --week 2026-W22 --since 2026-05-20", "found both"),
+    ("report STORE --since x", "needs a moment"),
+    ("report STORE --policy nice", "There is no policy"),
+    ("report STORE --as-of x", "as_of needs a moment"),
+    ("report STORE -o /nowhere/week.html --sections headline", "cannot be written"),
+    ("report STORE -o week.pdf", "Hint: end it in .html, .htm, .md, .json: -o week.html"),
+    # A suffix, or a format, that the answer has not.
+    *(
+        (f"{command} {options}", words)
+        for command in ("sql STORE 'SELECT 1'", "attention STORE --show findings")
+        for options, words in (
+            ("-o x.xlsx", "no known suffix. Hint: end it in .csv, .json, .parquet, .txt"),
+            ("-o x.md", "'x.md' has no known suffix"),
+            ("-o x.csv --format json", "The suffix of 'x.csv' means csv"),
+            ("-o x.PARQUET -f table", "means parquet"),
+        )
+    ),
+    ("report no.db --weeks -f html", "cannot be written as html. Hint: --format csv or json"),
+    ("report no.db -f csv", "cannot be written as csv. Hint: --format html or email"),
+    ("report no.db -f json -o n.csv", "'n.csv' means csv, but --format is json. Hint: change"),
+    ("report no.db --weeks -o week.html", "has no known suffix. Hint: end it in .csv"),
+    ("sql no.db FROM -f markdown", "cannot be written as markdown"),
+    ("report no.db other.json --against last.json", "found 2 sources"),
+    # An option that would be ignored; the value that it has by default is none that was typed.
+    (f"{ATTENTION} no.db --week 2026-W21", f"--week belongs to --show items.{REMOVE}"),
+    ("durations no.db --show limits --prob 0.5", f"--prob belongs to --show quantiles.{REMOVE}"),
+    ("durations no.db --candidate 60", f"--candidate belongs to --show candidates.{REMOVE}"),
+    ("failures no.db --leave-out-mass", f"--leave-out-mass belongs to --show change.{REMOVE}"),
+    ("report no.db --weeks --title x", f"--title belongs to the page.{REMOVE}"),
+    ("report no.db --weeks 2 --against last.json", f"--against belongs to --against.{REMOVE}"),
+    ("report no.db --limits", f"--limits belongs to --weeks.{REMOVE}"),
+    ("report no.db --wide", f"--wide belongs to --weeks or --against.{REMOVE}"),
+    (
+        "report no.db --against last.json --as-of 0",
+        f"--as-of belongs to the page or --weeks.{REMOVE}",
+    ),
+    ("sql no.db --schema -p x=1", f"--param belongs to QUERY.{REMOVE}"),
+    ("sql no.db --views --schema states", f"--views belongs to --views.{REMOVE}"),
+    (
+        "thresholds no.db --review --deaths 1",
+        f"--deaths belongs to thresholds without --covering or --review or --against.{REMOVE}",
+    ),
+    ("thresholds no.db --review --against operator", f"--against belongs to --against.{REMOVE}"),
+]
+
+
+OF_THE_SAMPLE = [
+    ("failures SAMPLE --show rules", "needs a file of rules. Hint: --rules"),
+    ("failures SAMPLE --cluster ''", "There is no cluster ''"),
+    ("failures SAMPLE --against SAMPLE", "--against belongs to --show change"),
+    ("failures SAMPLE --cluster v1:no", "There is no cluster 'v1:no' here; there are"),
+    ("failures SAMPLE --show incidents --cluster v1:no", "--cluster does not apply to"),
+    ("failures SAMPLE --rules no.toml", "cannot be read"),
+    ("failures SAMPLE --week 2026-W21 --since 2026-05-01", "found both"),
+    ("failures SAMPLE --show codes --ledger x.csv", "--ledger belongs to --show clusters or"),
+    ("failures SAMPLE --show life --ledger no.csv", "cannot be read"),
+    ("failures own v1:3dd4831bf7f3", "Nothing to record. Hint: --owner"),
+    ("failures own x --owner a", "no id of a cluster"),
+    ("failures own f1:x --owner a", "has it: stateanalytics failures own f1:x STORE …"),
+    ("failures own v1:000000000000 SAMPLE --owner a", "There is no cluster"),
+    ("failures own f1: SAMPLE --owner a", "There is no failure 'f1:' here; there are"),
+    ("durations SAMPLE --show compare --by none", "needs a column whose values it"),
+    ("durations SAMPLE --prob 1.5", "--prob"),
+    ("durations SAMPLE --by colour", "colour"),
+    ("durations SAMPLE --show mean", "mean"),
+    ("durations SAMPLE --week 2026-W21 --since 2026-05-18", "remove one of them"),
+    ("durations SAMPLE --show candidates --candidate -5", "needs a number above 0;"),
+    (
+        "thresholds SAMPLE --false-alarm -1",
+        "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5",
+    ),
+    ("thresholds SAMPLE --settings toml -f csv", "--settings chooses its own format"),
+    ("thresholds SAMPLE --settings toml -o SAMPLE", "which was read"),
+    ("detectors SAMPLE --detector dashboard_stuk_60m", "did you mean"),
+    ("detectors SAMPLE --detector A8", "cannot be evaluated from data: lock"),
+    ("detectors SAMPLE --detectors lionagi@7", "0.26.1, "),
+    ("detectors SAMPLE --detectors B2,,B4", "no detector ''"),
+    ("detectors SAMPLE --at 2020-01-01", "Nothing had started at"),
+    ("detectors SAMPLE --at 2030-01-01", "is later"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), [*REFUSED, *a_few(OF_THE_SAMPLE, 3)])
+def test_what_makes_no_sense_is_one_line_with_what_to_type(
+    refused, store, tmp_path, monkeypatch, line, words
+):
+    monkeypatch.chdir(tmp_path)
+    named = {"STORE": store, "SAMPLE": str(SAMPLES / "state.db")}
+    err = refused(*(named.get(word, word) for word in shlex.split(line)))
+    assert words in err and "Hint: " in err
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -682,23 +721,6 @@ def test_a_folder_of_folders_names_those_with_records(refused, tmp_path):
     (tmp_path / "mine").symlink_to(SAMPLES / "opencode")
     err = refused("attention", str(tmp_path))
     assert err.endswith(f"Hint: name one of these: '{tmp_path / 'mine'}'\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("attentoin",), "did you mean 'attention'"),
-        (("sql",), "Missing argument"),
-        (("sql", "x", "SELECT 1", "--max-rows", "0"), "--max-rows"),
-        (("sql", "x", "SELECT 1", "--timeout", "-1"), "--timeout"),
-        (("sql", "x", "SELECT 1", "--format", "xml"), "--format"),
-        (("attention", "--show", "states", "--nope"), "--nope"),
-    ],
-)
-def test_wrong_arguments_say_where_help_is(refused, arguments, words):
-    err = refused(*arguments)
-    assert words in err and "Hint:" in err
-    assert err.count("\n") == 1
 
 
 PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|datetime|None")
@@ -819,49 +841,6 @@ def test_no_name_is_both_old_and_new_and_there_are_at_most_fourteen():
     assert not {*cli.RENAMED} & {*cli.COMMANDS}
     assert len(cli.COMMANDS) <= 14
     assert {line.split()[0] for line in cli.RENAMED.values()} <= {*cli.COMMANDS}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        ("attention --show states --week 2026-W21", "--week belongs to --show items"),
-        ("durations --show limits --prob 0.5", "--prob belongs to --show quantiles"),
-        ("durations --candidate 60", "--candidate belongs to --show candidates"),
-        ("failures --leave-out-mass", "--leave-out-mass belongs to --show change"),
-        ("report --weeks --title x", "--title belongs to the page"),
-        ("report --weeks 2 --against last.json", "--against belongs to --against"),
-        ("report --limits", "--limits belongs to --weeks"),
-        ("report --wide", "--wide belongs to --weeks or --against"),
-        ("report --against last.json --as-of 0", "--as-of belongs to the page or --weeks"),
-        ("sql --schema -p x=1", "--param belongs to QUERY"),
-        ("sql --views --schema states", "--views belongs to --views"),
-        (
-            "thresholds --review --deaths 1",
-            "--deaths belongs to thresholds without --covering or --review or --against",
-        ),
-        ("thresholds --review --against operator", "--against belongs to --against"),
-    ],
-)
-def test_an_option_that_would_be_ignored_is_refused(refused, arguments, option):
-    """The value that it has by default is none that was typed."""
-    command, *rest = arguments.split()
-    assert f"{option}. Hint: remove it" in refused(command, "no.db", *rest)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("report --weeks -f html", "cannot be written as html. Hint: --format csv or json"),
-        ("report -f csv", "cannot be written as csv. Hint: --format html or email"),
-        ("report -f json -o n.csv", "'n.csv' means csv, but --format is json. Hint: change"),
-        ("report --weeks -o week.html", "has no known suffix. Hint: end it in .csv"),
-        ("sql FROM -f markdown", "cannot be written as markdown"),
-        ("report other.json --against last.json", "found 2 sources"),
-    ],
-)
-def test_each_answer_has_formats_of_its_own(refused, arguments, words):
-    command, *rest = arguments.split()
-    assert words in refused(command, "no.db", *rest)
 
 
 def test_views_are_listed_with_their_sql(run, tmp_path):

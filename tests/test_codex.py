@@ -1,8 +1,6 @@
 """Codex: rollouts of every shape, whole and broken."""
 
-import contextlib
 import json
-import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +14,7 @@ from stateanalytics.systems.codex import frames
 from stateanalytics.systems.codex.reading import calls, used_tokens
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
+from tests.lionagi_stores import wrote
 from tests.transcripts import (
     NOON,
     SAMPLES,
@@ -703,11 +702,9 @@ def test_what_lies_beside_the_rollouts_is_counted(tmp_path: Path) -> None:
 def test_the_newest_index_tells_of_threads_that_have_no_rollout(tmp_path: Path) -> None:
     rollout = begun_rollout()
     (tmp_path / "state_4.sqlite").write_text("an older generation")
-    with contextlib.closing(sqlite3.connect(tmp_path / "state_5.sqlite")) as index:
-        index.execute("CREATE TABLE threads (id TEXT PRIMARY KEY, rollout_path TEXT)")
-        rows = [(rollout.thread_id, rollout.file), ("gone", "sessions/gone.jsonl")]
-        index.executemany("INSERT INTO threads VALUES (?, ?)", rows)
-        index.commit()
+    rows = [(rollout.thread_id, rollout.file), ("gone", "sessions/gone.jsonl")]
+    create = "CREATE TABLE threads (id TEXT PRIMARY KEY, rollout_path TEXT)"
+    wrote(tmp_path / "state_5.sqlite", create, ("INSERT INTO threads VALUES (?, ?)", rows))
     found = facts_of(tmp_path, rollout).findings.filter(code="index.thread_without_rollout")
     assert found.select("n_rows", "example").rows() == [(1, "gone")]
     (tmp_path / "state_5.sqlite").write_text("no database")

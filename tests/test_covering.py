@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.errors import ArgumentError
 from stateanalytics.thresholds.choice import break_even, covering_limit
 from tests.examples import examples
 from tests.generators.known_costs import runs as known_runs
@@ -115,12 +114,6 @@ def test_the_limits_of_the_sample():
     both = stricter.join(frame, on="kind").filter(pl.col("limit_s").is_not_null())
     assert (both["limit_s"] >= both["limit_s_right"]).all()
     assert sa.thresholds.covering(demo, by=()).height == 1
-
-
-@pytest.mark.parametrize("given_", [{"loses": 0}, {"loses": 1.0}, {"loses": "few"}])
-def test_what_is_no_share_or_no_column_is_refused(demo, given_):
-    with pytest.raises(ArgumentError):
-        sa.thresholds.covering(demo, **given_)
 
 
 PRICES = st.floats(0.01, 100)

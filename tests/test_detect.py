@@ -12,7 +12,6 @@ from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.session_health import VERSIONS, classify_session_health_by_age
 from stateanalytics.detectors.catalogue import chosen_detectors, named
 from stateanalytics.detectors.detections import features_of, in_words, truths
-from stateanalytics.detectors.frames import DETECTIONS
 from stateanalytics.errors import ArgumentError
 from stateanalytics.systems.history import facts_at
 from tests.examples import a_few
@@ -76,24 +75,10 @@ def test_one_row_that_was_never_written_is_a_phantom_all_the_same():
     assert dict(found.select("entity_id", "fires").rows()) == {"s": False, "t": True}
 
 
-def test_nothing_read_gives_nothing():
-    found = sa.detectors.detect(facts([])).rows
-    assert found.schema == DETECTIONS.dtypes
-    assert found.is_empty()
-
-
 def test_all_null_rows_are_survived():
     bare = {"entity_id": "s", "raw_status": None}
     found = sa.detectors.detect(facts([bare, bare])).rows
     assert found["fires"].any() is False or found.height > 0
-
-
-@pytest.mark.slow
-def test_row_order_does_not_matter(demo):
-    some = ["A6", "B2", "B4", "C2", "C11", "E1", "policy"]
-    mixed = changed_facts(demo, entities=demo.entities.sample(fraction=1, shuffle=True, seed=3))
-    one, other = (sa.detectors.detect(given, detectors=some).rows for given in (mixed, demo))
-    assert one.equals(other)
 
 
 # --- at an earlier instant -------------------------------------------------------------

@@ -18,8 +18,6 @@ from stateanalytics.stats.distributions import student_quantile
 from tests.examples import examples
 from tests.frames import AS_OF
 
-NONE = None
-
 
 def detections(answers, *, sessions=None, at=None, kinds=None):
     """Detections from answers: one dict an entity, detector to True, False or None."""

@@ -170,21 +170,18 @@ def test_modules_in_the_pages_exist():
             found = getattr(found, name)
 
 
-def test_links_between_pages_lead_somewhere():
-    for path in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
-
-
 def places(path):
     """The names of a page's headings, as GitHub and the site make them."""
     headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
-def test_links_within_a_page_lead_to_a_heading():
+def test_links_lead_to_a_file_or_to_a_heading_of_the_page():
     for path in PAGES:
-        for place in re.findall(r"\]\(#([^)]+)\)", path.read_text("utf-8")):
+        text = path.read_text("utf-8")
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+        for place in re.findall(r"\]\(#([^)]+)\)", text):
             assert place in places(path), f"{path.name} has no heading {place}"
 
 

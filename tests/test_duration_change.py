@@ -186,13 +186,6 @@ def test_several_dimensions_and_their_values():
     assert not any(math.isnan(q) for q in table["q_value"].drop_nulls())
 
 
-def test_wrong_columns_and_rates_are_refused():
-    with pytest.raises(sa.errors.ArgumentError, match="no column of spells 'colour'"):
-        changed([], by="colour")
-    with pytest.raises(sa.errors.ArgumentError, match="fdr must be a share"):
-        changed([], fdr=5)
-
-
 def groups(draw, n_units, size, sd, icc, *, times=1.0, sizes=None):
     """Runs of two weeks whose invocations take alike long and fail alike often."""
     rows = []

@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.errors import ArgumentError
 from tests.failures import fan_out, run, store
 from tests.frames import AS_OF, ago
 
@@ -198,26 +197,6 @@ def test_without_runs_there_is_no_rate_and_no_test():
     [row] = change(*plays).values()
     assert (row["rate"], row["ratio"], row["p_value"]) == (None, None, None)
     assert (row["status"], row["why"]) == ("unclear", "no run ended in one of the periods")
-
-
-@pytest.mark.slow
-def test_nothing_gives_no_rows_of_the_same_shape():
-    nothing = sa.failures.change(store(), window=NOW)
-    assert nothing.is_empty()
-    assert nothing.schema == sa.failures.change(store(run("a")), window=NOW).schema
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"before": (ago(days=8), ago(days=6))}, "The earlier period ends .* after the later one"),
-        ({"fdr": 0}, "fdr must be a share between 0 and 1; found 0"),
-        ({"earlier": "x"}, "needs a snapshot; found str"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(asked, words):
-    with pytest.raises(ArgumentError, match=words):
-        change(**asked)
 
 
 @pytest.mark.slow

@@ -150,14 +150,6 @@ def test_a_trend_counts_every_row_once_in_equal_steps():
 
 
 @pytest.mark.slow
-def test_nothing_failed_gives_no_rows_of_the_same_shape():
-    nothing, something = clusters(run("a", status="completed")), clusters(run("a"))
-    assert nothing.is_empty()
-    assert nothing.schema == something.schema
-    assert clusters().schema == something.schema
-
-
-@pytest.mark.slow
 def test_members_are_the_rows_behind_the_clusters():
     rows = [*fan_out(3), run("a", reason_message="x"), run("ok", status="completed")]
     members, found = sa.failures.members(store(*rows)), clusters(*rows)
@@ -184,11 +176,6 @@ def test_no_message_breaks_anything(name):
     assert sa.failures.clusters(snap)["n_rows"].to_list() == [2]
     sa.failures.parameters(snap)
     sa.failures.incidents(snap)
-
-
-def test_what_is_no_snapshot_is_refused():
-    with pytest.raises(ArgumentError, match="needs a snapshot; found str 'x'"):
-        sa.failures.clusters("x")
 
 
 def test_the_fan_out_of_the_sample_reads_as_one_cause(demo):

@@ -117,12 +117,6 @@ def test_a_code_that_is_also_the_head_of_another_is_a_leaf_and_a_node():
 
 
 @pytest.mark.slow
-def test_nothing_gives_no_rows_of_the_same_shape():
-    assert nodes().is_empty()
-    assert nodes().schema == nodes(run("a")).schema
-
-
-@pytest.mark.slow
 def test_the_sample_adds_up(demo):
     roots = sa.failures.codes(demo).filter(depth=1)
     assert roots["n_rows"].sum() == sa.failures.members(demo).height

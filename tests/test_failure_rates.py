@@ -3,7 +3,6 @@
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.errors import ArgumentError
 from tests.failures import run as failed_run
 from tests.failures import store
 from tests.frames import AS_OF, ago
@@ -109,10 +108,3 @@ def test_ids_stay_the_same_without_them():
     )
     assert without["cluster_id"].to_list() == whole["cluster_id"].to_list()
     assert (whole["n_rows"].item(), without["n_rows"].item()) == (7, 1)
-
-
-def test_nothing_gives_no_rows_and_numbers_without_sense_are_refused():
-    assert sa.failures.mass_failures(store()).is_empty()
-    for asked in ({"share": 2}, {"step_s": 0}, {"step_s": 1e30}, {"least": 0}):
-        with pytest.raises(ArgumentError):
-            sa.failures.mass_failures(store(), **asked)

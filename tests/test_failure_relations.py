@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stateanalytics as sa
-from stateanalytics.errors import ArgumentError
 from stateanalytics.failures.incident_grouping import LINKS, _with_components
 from stateanalytics.stats.distributions import hypergeometric_tail
 from stateanalytics.weekly import weekly_numbers
@@ -340,17 +339,3 @@ def test_a_long_chain_needs_few_rounds(order, monkeypatch):
     found = _with_components(chain.with_columns(**none, apart=pl.lit(0)))
     assert found["component"].n_unique() == 1
     assert len(n_rounds) <= 2 + log2(n)
-
-
-@pytest.mark.slow
-def test_nothing_gives_no_rows_of_the_same_shape():
-    assert incidents().is_empty()
-    assert incidents().schema == incidents(*fan_out(3)).schema
-    assert sa.failures.lift(store()).is_empty()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gap_s", [-1, float("inf"), float("nan")])
-def test_a_gap_that_makes_no_sense_is_refused(gap_s):
-    with pytest.raises(ArgumentError, match="gap_s needs a number from 0"):
-        incidents(gap_s=gap_s)

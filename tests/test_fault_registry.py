@@ -307,16 +307,10 @@ def test_faults_life_and_the_report_say_what_the_registry_changed(tmp_path):
 class HalfAYear:
     """What became of the ids of faults week by week.
 
-    Attributes
-    ----------
-    stayed, known : float
-        Shares of runs whose first fault stays, or says its new one.
-    new : float
-        New ids over the faults at the end.
-    groups_stayed : float
-        Share of the labelled groups whose first runs all have their first fault.
-    false_new : float
-        New ids after the first week over those of them that hold a group never seen before.
+    ``stayed``, ``known``: shares of runs whose first fault stays, or says its new one; ``new``:
+    new ids over the faults at the end; ``groups_stayed``: labelled groups whose first runs all
+    have their first fault; ``false_new``: new ids after the first week over those of a group
+    never seen before.
     """
 
     stayed: float
@@ -368,19 +362,17 @@ def over_weeks(messages, n_weeks, tmp_path, *, seed=1):
 
 # Labels are of no use here: places in traces are random, and another place is another fault.
 @pytest.mark.slow
-def test_ids_of_a_few_weeks_stay(tmp_path):
-    found = over_weeks(failure_messages(120), 3, tmp_path)
+@pytest.mark.parametrize(
+    ("messages", "n", "n_weeks", "known"),
+    [
+        (failure_messages, 120, 3, 1.0),
+        *((messages, 1_500, 26, 0.98) for messages in (failure_messages, failure_corpus)),
+    ],
+)
+def test_ids_of_a_few_weeks_and_of_half_a_year_stay(tmp_path, messages, n, n_weeks, known):
+    found = over_weeks(messages(n), n_weeks, tmp_path)
     assert found.stayed >= 0.97
-    assert found.known == 1
-    assert found.new <= 1.15
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("messages", [failure_messages, failure_corpus])
-def test_ids_of_half_a_year_stay(tmp_path, messages):
-    found = over_weeks(messages(1_500), 26, tmp_path)
-    assert found.stayed >= 0.97
-    assert found.known >= 0.98
+    assert found.known >= known
     assert found.new <= 1.15
 
 

@@ -20,7 +20,7 @@ from stateanalytics.systems import reading
 from tests.examples import some_of
 from tests.frames import AS_OF
 from tests.generators import write_store as write_generated
-from tests.lionagi_stores import NOW_S, listing, session, write_store
+from tests.lionagi_stores import NOW_S, listing, session, write_store, wrote
 
 RUNNING = {"status": "running", "ended_at": None, "last_message_at": NOW_S - 1}
 
@@ -55,9 +55,7 @@ class Clock:
 
 def write(path, sql):
     def step():
-        with closing(sqlite3.connect(path)) as writer:
-            writer.execute(sql)
-            writer.commit()
+        wrote(path, sql)
 
     return step
 
@@ -176,11 +174,6 @@ def test_private_copies_of_looks_that_are_over_are_deleted(path, tmp_path, monke
     touch = write(path, "UPDATE sessions SET updated_at = updated_at + 1")
     looks(path, Clock(*[touch] * 4), 4)
     assert list(folder.iterdir()) == []
-
-
-def test_changes_have_the_documented_shape(path):
-    snap = sa.read(path, as_of=AS_OF, progress=False)
-    assert live.severity_changes(snap, snap).schema == live.CHANGES.dtypes
 
 
 @pytest.mark.parametrize("every_s", [0, -1, float("nan")])

@@ -4,7 +4,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -22,6 +21,8 @@ from stateanalytics.systems.opencode import records
 from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few, examples
+from tests.fuzz.seeds import OPENCODE
+from tests.lionagi_stores import wrote
 from tests.opencode_logs import T0, event, facts_of, in_sessions, step, v1_export, v1_message, write
 
 GOOD = (
@@ -124,15 +125,11 @@ def a_database(folder: Path) -> Path:
     path = folder / "opencode.db"
     connection = sqlite3.connect(path)
     connection.executescript(
-        """
-        CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer);
-        CREATE TABLE event (id text, aggregate_id text, seq integer, created integer,
-                            type text, data text);
-        CREATE TABLE session_message (id text, session_id text, type text, seq integer,
-            time_created integer, time_updated integer, data text);
+        f"""
+        {OPENCODE}
         INSERT INTO event VALUES
-            ('evt_1', 'ses_a', 0, 1795220000000, 'session.execution.started.1', '{}'),
-            ('evt_2', 'ses_a', 1, 1795220000100, 'session.execution.failed.1', '{"error": {"ty'),
+            ('evt_1', 'ses_a', 0, 1795220000000, 'session.execution.started.1', '{{}}'),
+            ('evt_2', 'ses_a', 1, 1795220000100, 'session.execution.failed.1', '{{"error": {{"ty'),
             ('evt_3', 'ses_a', 2, 1795220000200, 'session.viewed.1', NULL);
         """
     )
@@ -143,10 +140,9 @@ def a_database(folder: Path) -> Path:
 
 def a_database_beside_files(folder: Path) -> Path:
     a_storage(folder)
-    with closing(sqlite3.connect(folder / "opencode.db")) as connection, connection:
-        connection.execute("CREATE TABLE session (id text, title text, time_created integer)")
-        connection.execute("INSERT INTO session VALUES ('ses_c', 'x', 1795220000000)")
-    return folder / "opencode.db"
+    create = "CREATE TABLE session (id text, title text, time_created integer)"
+    row = "INSERT INTO session VALUES ('ses_c', 'x', 1795220000000)"
+    return wrote(folder / "opencode.db", create, row)
 
 
 BAD = [
@@ -173,12 +169,9 @@ def test_each_kind_of_bad_record_is_named_or_ends_the_load(
 def broken_cells(tmp_path_factory: pytest.TempPathFactory) -> Facts:
     """A database with payloads and messages that are no JSON."""
     path = a_database(tmp_path_factory.mktemp("cells"))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.executemany(
-            "INSERT INTO session_message VALUES (?, 'ses_m', 'assistant', ?, 1795220000000, 0, ?)",
-            [("msg_1", 0, "{"), ("msg_2", 1, "[]"), ("msg_3", 2, '{"finish": "stop"}')],
-        )
-    return read_facts(path)[0]
+    insert = "INSERT INTO session_message VALUES (?, 'ses_m', 'assistant', ?, 1795220000000, 0, ?)"
+    rows = [("msg_1", 0, "{"), ("msg_2", 1, "[]"), ("msg_3", 2, '{"finish": "stop"}')]
+    return read_facts(wrote(path, (insert, rows)))[0]
 
 
 def test_an_event_without_its_payload_still_happened(broken_cells: Facts) -> None:

@@ -8,7 +8,6 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +26,8 @@ from stateanalytics.systems.opencode.places import find
 from stateanalytics.systems.opencode.reading import TABLES
 from stateanalytics.systems.reading import read_facts
 from tests.examples import a_few
+from tests.fuzz.seeds import OPENCODE
+from tests.lionagi_stores import wrote
 from tests.opencode_logs import event, facts_of, in_sessions, read_once, step, write
 from tests.test_opencode_fold import CRASH
 
@@ -165,11 +166,10 @@ def test_tables_with_keys_are_never_read(samples: Path, tmp_path: Path) -> None:
     copy = tmp_path / "opencode.db"
     shutil.copy(samples / "v2_20260717" / "opencode-local.db", copy)
     copy.chmod(0o600)
-    with closing(sqlite3.connect(copy)) as connection, connection:
-        for table in SECRET_TABLES:
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
-            connection.execute(f"CREATE TABLE {table} (id TEXT, token TEXT)")
-            connection.execute(f"INSERT INTO {table} VALUES ('1', 'sk-verysecret')")
+    for table in SECRET_TABLES:
+        create = f"CREATE TABLE {table} (id TEXT, token TEXT)"
+        row = f"INSERT INTO {table} VALUES ('1', 'sk-verysecret')"
+        wrote(copy, f"DROP TABLE IF EXISTS {table}", create, row)
     (tmp_path / "auth.json").write_text('{"sessionID": "ses_1", "key": "sk-verysecret"}')
     snap = sa.read(tmp_path)
     assert not set(TABLES) & set(SECRET_TABLES)
@@ -358,36 +358,27 @@ def write_claimed(path: Path) -> None:
     """A 2.0 database that took a session over from V1, and has one of its own that is claimed."""
     connection = sqlite3.connect(path)
     connection.executescript(
-        """
-        CREATE TABLE event_sequence (aggregate_id text PRIMARY KEY, seq integer);
-        CREATE TABLE event (id text, aggregate_id text, seq integer, created integer DEFAULT 0,
-                            type text, data text);
-        CREATE TABLE session_v2 (id text, parent_id text, title text, version text, cost real,
-            time_created integer, time_updated integer, time_suspended integer,
-            resume_attempts integer, idle_outcome text);
-        CREATE TABLE session (id text, title text, version text, time_created integer);
-        CREATE TABLE session_message (id text, session_id text, type text, seq integer,
-            time_created integer, time_updated integer, data text);
-        CREATE TABLE message (id text, session_id text, time_created integer, data text);
-        CREATE TABLE part (id text, message_id text, session_id text, data text);
+        f"""
+        {OPENCODE}
         INSERT INTO session_v2 VALUES
             ('ses_taken', NULL, 'new title', '2.0.16', 0, 1795220000000, NULL, NULL, 0, NULL),
             ('ses_own', NULL, 'own', '2.0.16', 0, 1795220000000, NULL, 1795220000500, 1, NULL);
-        INSERT INTO session VALUES ('ses_taken', 'old title', '1.18.34', 1795220000000),
-            ('ses_late', 'never imported', '1.18.34', 1795220000000);
+        INSERT INTO session VALUES
+            ('ses_taken', 'old title', '1.18.34', 1795220000000, NULL),
+            ('ses_late', 'never imported', '1.18.34', 1795220000000, NULL);
         INSERT INTO session_message VALUES
-            ('msg_1', 'ses_taken', 'user', 0, 1795220000000, 0, '{"text": "x"}'),
+            ('msg_1', 'ses_taken', 'user', 0, 1795220000000, 0, '{{"text": "x"}}'),
             ('msg_2', 'ses_taken', 'assistant', 1, 1795220000001, 0,
-             '{"finish": "content-filter", "content": [{"type": "text", "text": "par"}],
-               "time": {"created": 1795220000001, "completed": 1795220000002}}');
+             '{{"finish": "content-filter", "content": [{{"type": "text", "text": "par"}}],
+               "time": {{"created": 1795220000001, "completed": 1795220000002}}}}');
         INSERT INTO message VALUES
-            ('msg_1', 'ses_taken', 1795220000000, '{"role": "user"}'),
-            ('msg_2', 'ses_taken', 1795220000001, '{"role": "assistant", "parentID": "msg_1"}'),
-            ('msg_9', 'ses_late', 1795220000001, '{"role": "user"}');
+            ('msg_1', 'ses_taken', 1795220000000, '{{"role": "user"}}'),
+            ('msg_2', 'ses_taken', 1795220000001, '{{"role": "assistant", "parentID": "msg_1"}}'),
+            ('msg_9', 'ses_late', 1795220000001, '{{"role": "user"}}');
         INSERT INTO event VALUES
-            ('evt_1', 'ses_own', 0, 1795220000000, 'session.execution.started.1', '{}'),
+            ('evt_1', 'ses_own', 0, 1795220000000, 'session.execution.started.1', '{{}}'),
             ('evt_2', 'ses_own', 1, 1795220000500, 'session.execution.interrupted.1',
-             '{"reason": "shutdown"}');
+             '{{"reason": "shutdown"}}');
         """
     )
     connection.commit()

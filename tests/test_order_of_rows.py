@@ -15,6 +15,7 @@ from polars.testing import assert_frame_equal
 
 import stateanalytics as sa
 from stateanalytics.core.facts import Facts, changed_facts
+from stateanalytics.weekly import weekly_numbers
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.frames import facts
@@ -105,11 +106,22 @@ def test_nor_where_two_sources_tell_all_the_sessions_of_the_sample(demo):
     assert page(shuffled(both)) == page(both)
 
 
+def some_detections(facts: Facts) -> pl.DataFrame:
+    some = ["A6", "B2", "B4", "C2", "C11", "E1", "policy"]
+    return sa.detectors.detect(facts, detectors=some).rows
+
+
 @pytest.mark.slow
-def test_what_needs_attention_stands_in_one_order(demo):
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(sa.attention, sa.audit, sa.failures.clusters, sa.phantoms, sa.changes, some_detections),
+        weekly_numbers,
+    ],
+)
+def test_what_a_question_answers_stands_in_one_order(demo, function):
     both = beside_its_twin(demo)
-    for function in (sa.attention, sa.audit, sa.failures.clusters, sa.phantoms):
-        assert function(shuffled(both)).equals(function(both)), function
+    assert function(shuffled(both)).equals(function(both))
 
 
 @pytest.mark.slow

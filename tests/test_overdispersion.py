@@ -10,18 +10,11 @@ from stateanalytics.core.windows import Window
 from stateanalytics.failures.frames import CHANGE
 from stateanalytics.failures.weekly_change import _judged, dispersions
 from stateanalytics.stats.intervals import rate_ratio
+from tests.outages import poisson
 
 MONDAY = datetime(2026, 5, 18, tzinfo=UTC)
 NOW = Window(MONDAY, MONDAY + timedelta(days=7), "a week")
 N_BEFORE = 8
-
-
-def poisson(draw, mean):
-    """By waiting times."""
-    n, at = 0, draw.expovariate(1)
-    while at < mean:
-        n, at = n + 1, at + draw.expovariate(1)
-    return n
 
 
 def burst(draw, mean):

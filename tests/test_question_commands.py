@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics import cli
 from stateanalytics.cli.questions import _for_terminal
 from stateanalytics.questions import questions_of
 from stateanalytics.state.attention import STANDINGS
@@ -26,18 +25,6 @@ AS_OF = ("--as-of", "2026-05-25T06:00Z")
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def running(command, *arguments):
-        code = cli.run([command, *map(str, arguments)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return running
-
-
-@pytest.fixture
 def rows_of(run):
     """The rows of an answer about the sample."""
 
@@ -47,36 +34,6 @@ def rows_of(run):
         return json.loads(out)
 
     return rows
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "arguments", "words"),
-    [
-        ("failures", ["--show", "rules"], "needs a file of rules. Hint: --rules"),
-        ("durations", ["--show", "compare", "--by", "none"], "needs a column whose values it"),
-        ("failures", ["--cluster", ""], "There is no cluster ''"),
-        ("failures", ["--against", STORE], "--against belongs to --show change"),
-        ("failures", ["--leave-out-mass"], "--leave-out-mass belongs to --show change"),
-        ("failures", ["--cluster", "v1:no"], "There is no cluster 'v1:no' here; there are"),
-        ("failures", ["--show", "incidents", "--cluster", "v1:no"], "--cluster does not apply to"),
-        ("failures", ["--rules", "no.toml"], "cannot be read"),
-        ("failures", ["--week", "2026-W21", "--since", "2026-05-01"], "found both"),
-        ("durations", ["--prob", "1.5"], "--prob"),
-        ("durations", ["--by", "colour"], "colour"),
-        ("durations", ["--show", "mean"], "mean"),
-        ("durations", ["--week", "2026-W21", "--since", "2026-05-18"], "remove one of them"),
-        ("durations", ["--show", "candidates", "--candidate", "-5"], "needs a number above 0;"),
-        ("thresholds", ["--false-alarm", "-1"],
-         "false_alarm needs a number from 0; found -1.0. Hint: a number such as 5"),
-        ("thresholds", ["--settings", "toml", "-f", "csv"], "--settings chooses its own format"),
-        ("thresholds", ["--settings", "toml", "-o", STORE], "which was read"),
-    ],
-)  # fmt: skip
-def test_what_makes_no_sense_is_one_line_that_helps(run, command, arguments, words):
-    code, out, err = run(command, STORE, *arguments)
-    assert (code, out) == (2, "")
-    assert words in err and err.count("\n") == 1
 
 
 # --- failures --------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from stateanalytics.io.files import matching
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
-from tests.lionagi_stores import NOW_S, change, session, write_store
+from tests.lionagi_stores import NOW_S, change, session, write_store, wrote
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 
@@ -48,7 +48,7 @@ def test_a_directory_stands_for_the_store_in_it_and_copies_are_left_alone(tmp_pa
 def test_a_directory_without_state_db_gives_every_store_in_it(tmp_path):
     _store(tmp_path / "b.db", "b")
     _store(tmp_path / "a.db", "a")
-    sqlite3.connect(tmp_path / "c.db").execute("CREATE TABLE t (x)").connection.close()
+    wrote(tmp_path / "c.db", "CREATE TABLE t (x)")
     facts = _facts(tmp_path)
     read = facts.entities.select("source", "entity_id").rows()
     assert read == [(str(tmp_path / f"{name}.db"), name) for name in "ab"]
@@ -187,11 +187,7 @@ def test_a_directory_without_a_store_names_those_below(tmp_path):
 
 
 def test_a_store_of_something_else_says_what_was_found_and_needed(tmp_path):
-    path = tmp_path / "browser.db"
-    connection = sqlite3.connect(path)
-    for number in range(10):
-        connection.execute(f"CREATE TABLE t{number} (x)")
-    connection.close()
+    path = wrote(tmp_path / "browser.db", *(f"CREATE TABLE t{n} (x)" for n in range(10)))
     needed = "'sessions', 'branches' and 'progressions' were needed"
     with pytest.raises(NotAStoreError, match=f"(?s){needed}.*'t0'.*and 2 more.*Hint: "):
         _facts(path)
@@ -199,8 +195,7 @@ def test_a_store_of_something_else_says_what_was_found_and_needed(tmp_path):
 
 def test_a_database_without_tables_is_no_store(tmp_path):
     path = tmp_path / "empty.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript("CREATE TABLE t (x); DROP TABLE t")
+    wrote(path, "CREATE TABLE t (x)", "DROP TABLE t")
     with pytest.raises(NotAStoreError, match="found no tables"):
         _facts(path)
 
@@ -211,7 +206,7 @@ def test_a_failure_leaves_no_private_copy_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(private))
     good = _store(tmp_path / "good.db")
     bad = tmp_path / "bad.db"
-    sqlite3.connect(bad).execute("CREATE TABLE t (x)").connection.close()
+    wrote(bad, "CREATE TABLE t (x)")
     with pytest.raises(NotAStoreError):
         _facts(good, bad)
     assert list(private.iterdir()) == []
@@ -352,10 +347,7 @@ def test_the_fingerprint_follows_the_rows_and_not_the_file(tmp_path):
     one = _store(tmp_path / "1" / "state.db", "a", "b")
     two = tmp_path / "2" / "state.db"
     two.parent.mkdir()
-    shutil.copy(one, two)
-    connection = sqlite3.connect(two)
-    connection.execute("VACUUM")
-    connection.close()
+    wrote(Path(shutil.copy(one, two)), "VACUUM")
     other = _store(tmp_path / "3" / "state.db", "a", "c")
     prints = _facts(one, two, other).sources["fingerprint"].to_list()
     assert None not in prints
@@ -389,9 +381,8 @@ def test_no_store_is_opened_by_this_process_itself(tmp_path):
 
 def test_what_is_odd_about_a_whole_store_is_a_finding(tmp_path):
     path = _store(tmp_path / "state.db")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("ALTER TABLE sessions ADD COLUMN twice GENERATED ALWAYS AS (id || id)")
-        connection.execute("CREATE TABLE abcd (x)")
+    twice = "ALTER TABLE sessions ADD COLUMN twice GENERATED ALWAYS AS (id || id)"
+    wrote(path, twice, "CREATE TABLE abcd (x)")
     path.write_bytes(path.read_bytes().replace(b"abcd", b"ab\xffd"))
     facts = _facts(path)
     assert facts.entities.height == 1

@@ -34,7 +34,7 @@ from stateanalytics.systems.lionagi import reading as lionagi
 from tests.ao_trees import lifecycle, put, record, write_json
 from tests.examples import a_few, examples, some_of
 from tests.frames import AS_OF, facts
-from tests.lionagi_stores import NOW_S, change, listing, session, write_store
+from tests.lionagi_stores import NOW_S, change, listing, session, write_store, wrote
 
 FRAMES = [frame.name for frame in FACTS]
 
@@ -57,13 +57,6 @@ def first(path):
 def message(identity, ago_s, content="hello"):
     told = {"content": content, "role": "user", "lion_class": 2}
     return {"id": identity, "created_at": NOW_S - ago_s, **told}
-
-
-def wrote(path, *statements):
-    """Somebody writes to a store and is gone again."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-        for statement in statements:
-            writer.execute(statement)
 
 
 def read(path):
@@ -133,10 +126,9 @@ def test_whatever_is_written_a_refresh_equals_a_fresh_read(tmp_path_factory, mod
             other.close()
         snap, n = read(path), 0
         for writes in rounds:
-            with closing(sqlite3.connect(path, isolation_level=None)) as writer:
-                for name in writes:
-                    n += 1
-                    writer.execute(WRITES[name].format(n=n, at=NOW_S - 50 + n, far=10**12 + n))
+            for name in writes:
+                n += 1
+                wrote(path, WRITES[name].format(n=n, at=NOW_S - 50 + n, far=10**12 + n))
             snap = snap.refresh(progress=False)
             assert_same(snap, read(path))
 
@@ -249,13 +241,8 @@ def test_of_a_table_that_grew_only_the_new_rows_are_read(tmp_path, monkeypatch):
 
 def test_events_of_messages_that_did_not_change_are_not_derived_again(tmp_path, monkeypatch):
     path = first(tmp_path / "state.db")
-    many = {"created_at": NOW_S - 500, "content": "x" * 3000, "role": "user"}
-    with closing(sqlite3.connect(path)) as writer:
-        for n in range(50):
-            row = {"id": f"old{n}", **many}
-            writer.execute("INSERT INTO messages (id, created_at, content, role) "
-                           "VALUES (:id, :created_at, :content, :role)", row)  # fmt: skip
-        writer.commit()
+    many = [(f"old{n}", NOW_S - 500, "x" * 3000, "user") for n in range(50)]
+    wrote(path, ("INSERT INTO messages (id, created_at, content, role) VALUES (?, ?, ?, ?)", many))
     before = read(path)
     wrote(path, *(WRITES[name].format(n=2, at=NOW_S) for name in ("append", "list")))
     derived = []

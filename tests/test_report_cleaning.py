@@ -41,20 +41,18 @@ def test_clean_walks_everything_and_changes_only_texts():
     assert found == {"API key": 1}
 
 
-def test_secrets_can_be_kept_but_control_characters_cannot():
-    shown, found = clean([f"sk-{TOKEN}\u202e\x07"], secrets=False)
-    assert shown == [f"sk-{TOKEN}\\u202e\\x07"]
-    assert not found
-
-
-def test_an_escape_sequence_does_not_hide_a_secret():
-    shown, found = clean([f"sk-\x1b[0m{TOKEN}"], secrets=True)
-    assert shown == ["[API key]"]
-    assert found == {"API key": 1}
-
-
-def test_a_line_break_does_not_hide_a_secret():
-    assert clean([f"x\nsk-{TOKEN}\ny"], secrets=True)[0] == ["x\\n[API key]\\ny"]
+@pytest.mark.parametrize(
+    ("text", "is_masked", "shown"),
+    [
+        (f"sk-{TOKEN}\u202e\x07", False, f"sk-{TOKEN}\\u202e\\x07"),
+        (f"sk-\x1b[0m{TOKEN}", True, "[API key]"),
+        (f"x\nsk-{TOKEN}\ny", True, "x\\n[API key]\\ny"),
+    ],
+    ids=["control characters stay visible", "an escape sequence", "a line break"],
+)
+def test_nothing_hides_a_secret_that_is_masked(text, is_masked, shown):
+    found = {"API key": 1} if is_masked else {}
+    assert clean([text], secrets=is_masked) == ([shown], found)
 
 
 def test_long_text_is_cut_and_says_so():

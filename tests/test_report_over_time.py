@@ -1,6 +1,5 @@
 """Ends of runs over time, and what has run long."""
 
-import random
 from datetime import timedelta
 
 import polars as pl
@@ -90,14 +89,6 @@ def test_nothing_ended_is_said_and_nothing_is_drawn():
     made = report(facts([running("o", hours=1)]), sections=["over_time"])
     assert made.summary["over_time"]["finding"] == "No run ended in this window."
     assert "chart-over-time" not in made.as_html()
-
-
-@pytest.mark.slow
-def test_order_of_rows_does_not_matter():
-    rows = [*DAYS, running("o", hours=9)]
-    shuffled = random.Random(3).sample(rows, len(rows))
-    assert over_time(rows) == over_time(shuffled)
-    assert slow(rows) == slow(shuffled)
 
 
 def test_slow_is_not_silent():

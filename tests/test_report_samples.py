@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -171,11 +170,6 @@ def test_the_sample_is_reported_as_its_truth_says(demo):
 def test_the_sample_week_names_the_one_wide_cause(demo_week):
     codes = {one["code"]: one for one in demo_week.summary["failures"]["codes"]}
     assert any(one["n_rows"] - one["n_incidents"] >= 20 for one in codes.values())
-
-
-def test_the_sample_week_shows_no_secret_and_counts_what_it_masked(demo_week):
-    assert not re.search(r"sk-test-[A-Za-z0-9]{8}", demo_week.as_html() + demo_week.as_json())
-    assert demo_week.summary["redactions"]["n"] > 0
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from stateanalytics.io.sqlite_tables import read_table
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.generators import write_store
+from tests.lionagi_stores import wrote
 
 DEMO = ROOT / "data" / "samples" / "state.db"
 
@@ -168,8 +169,7 @@ def test_a_root_in_the_place_of_another_gives_no_table_the_rows_of_the_other(tmp
 def test_the_empty_page_of_another_table_is_no_empty_table(tmp_path):
     path = tmp_path / "a.db"
     two_tables(path, LOOKALIKES[0])
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(LOOKALIKES[1])
+    wrote(path, LOOKALIKES[1])
     before, roots = tables_of(path), roots_of(path)
     path.write_bytes(swapped(path.read_bytes(), roots["t"], roots["u"]))
     assert salvaged(path)[1] == before
@@ -212,10 +212,25 @@ def test_rows_that_do_not_fit_the_definition_are_set_apart(tmp_path, first, seco
     )
 
 
-def test_a_row_of_another_type_that_the_index_lists_is_kept(tmp_path):
+@pytest.mark.parametrize(
+    ("definition", "row"),
+    [
+        pytest.param(
+            "CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER)",
+            lambda _, n: (f"{n}", "soon" if n % 50 == 7 else n),
+            id="a row of another type",
+        ),
+        # SQLite calls such a function unsafe in a definition that it is told not to trust.
+        pytest.param(
+            "CREATE TABLE t (id TEXT PRIMARY KEY, n CHECK (json_valid(n)))",
+            lambda _, n: (f"{n}", "{}"),
+            id="a check of json",
+        ),
+    ],
+)
+def test_rows_that_the_index_lists_are_kept(tmp_path, definition, row):
     path = tmp_path / "a.db"
-    rows = {"CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER)": 1}
-    octets = two_tables(path, *rows, row=lambda t, n: (f"{n}", "soon" if n % 50 == 7 else n))
+    octets = two_tables(path, definition, row=row)
     before = tables_of(path)
     path.write_bytes(octets + bytes(1024))
     assert salvaged(path)[1] == before
@@ -270,16 +285,6 @@ def test_bad_rows_of_a_page_are_counted(tmp_path):
     path.write_bytes(octets[:begin] + b"\xff" * 9 + octets[begin + 9 :])
     losses, tables = salvaged(path)
     assert losses["tables"][0]["n_lost"] == 300 - len(tables["t"]) > 0
-
-
-def test_a_table_that_checks_json_is_salvaged(tmp_path):
-    """SQLite calls such a function unsafe in a definition that it is told not to trust."""
-    path = tmp_path / "a.db"
-    checks = "CREATE TABLE t (id TEXT PRIMARY KEY, n CHECK (json_valid(n)))"
-    octets = two_tables(path, checks, row=lambda t, n: (f"{n}", "{}"))
-    before = tables_of(path)
-    path.write_bytes(octets + bytes(1024))
-    assert salvaged(path)[1] == before
 
 
 def test_a_long_definition_of_which_the_rest_is_lost_is_named(tmp_path):
@@ -340,11 +345,9 @@ def test_rows_that_were_deleted_stay_deleted(tmp_path):
 
 def test_an_index_is_never_asked(tmp_path):
     path = tmp_path / "a.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER)")
-        connection.execute("CREATE INDEX i ON t (n, id)")
-        connection.executemany("INSERT INTO t VALUES (?, ?)", [(f"{n:050}", n) for n in range(999)])
-        connection.commit()
+    create = ("CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER)", "CREATE INDEX i ON t (n, id)")
+    rows = [(f"{n:050}", n) for n in range(999)]
+    wrote(path, *create, ("INSERT INTO t VALUES (?, ?)", rows))
     file = pages.File.of(path.read_bytes())
     leaf = trees.walk(file, trees.Tree("t", "", roots_of(path)["t"])).leaves[1]
     damaged(path, file.octets, [leaf.page])
@@ -355,12 +358,9 @@ def test_an_index_is_never_asked(tmp_path):
 
 def test_a_long_row_whose_rest_is_lost_is_lost_and_its_neighbours_are_not(tmp_path):
     path = tmp_path / "a.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA page_size=1024")
-        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT)")
-        rows = [(n, "y" * (20_000 if n == 30 else 20)) for n in range(60)]
-        connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
-        connection.commit()
+    rows = [(n, "y" * (20_000 if n == 30 else 20)) for n in range(60)]
+    create = ("PRAGMA page_size=1024", "CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT)")
+    wrote(path, *create, ("INSERT INTO t VALUES (?, ?)", rows))
     octets = bytearray(path.read_bytes())
     for number in range(2, len(octets) // 1024 + 1):
         begin = (number - 1) * 1024
@@ -419,10 +419,8 @@ def test_rows_older_than_a_column_have_its_constant_default(tmp_path):
 
 def test_a_table_with_columns_of_all_names_of_row_numbers_keeps_its_rows(tmp_path):
     path = tmp_path / "a.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE t (rowid, _rowid_, oid)")
-        connection.executemany("INSERT INTO t VALUES (?, ?, ?)", [(7, "a", 2.5), (8, None, b"b")])
-        connection.commit()
+    rows = [(7, "a", 2.5), (8, None, b"b")]
+    wrote(path, "CREATE TABLE t (rowid, _rowid_, oid)", ("INSERT INTO t VALUES (?, ?, ?)", rows))
     before = tables_of(path)
     losses, left = salvaged(path)
     assert left == before

@@ -15,7 +15,7 @@ from stateanalytics.cli import run
 from stateanalytics.summaries.shapes import FRAMES
 from tests.conftest import ROOT
 from tests.examples import a_few
-from tests.lionagi_stores import session, write_store
+from tests.lionagi_stores import session, write_store, wrote
 from tests.secret_kinds import planted
 
 # A home directory's "ann" is in other words, too.
@@ -153,10 +153,8 @@ def test_what_is_asked_for_is_shown_to_its_owner_only(store, tmp_path):
 def test_no_function_of_a_query_and_no_name_of_a_column_brings_one_back(tmp_path, capsys):
     key = "sk-" + "ant-api03-" + "a1B2" * 12
     store = write_store(tmp_path / "state.db", sessions=[session("s1", name=key)])
-    with closing(sqlite3.connect(store)) as connection:
-        connection.execute(f'CREATE TABLE notes ("{key}" TEXT, "x\u202ey" TEXT)')
-        connection.execute("INSERT INTO notes VALUES ('a', 'b')")
-        connection.commit()
+    create = f'CREATE TABLE notes ("{key}" TEXT, "x\u202ey" TEXT)'
+    wrote(store, create, "INSERT INTO notes VALUES ('a', 'b')")
     for asked in ("reverse(name)", "hex(encode(name))", "substr(name, 14)", "name"):
         assert run(["sql", str(store), f"SELECT {asked} AS y FROM raw_sessions", "-f", "csv"]) == 0
         shown = capsys.readouterr().out

@@ -1,6 +1,7 @@
 """Lionagi's health of sessions: every version of its classifier, on every engine."""
 
 import math
+import random
 from datetime import UTC, datetime
 
 import polars as pl
@@ -51,54 +52,35 @@ def row_by_row(row):
     return lionagi_classifier(row, now=NOW, **{name: row[name] for name in TRUTHS}).value
 
 
-def read_oracle(path):
-    text = pl.read_csv(path, infer_schema=False)
-    return text.with_columns(pl.col("status").replace("<empty>", ""))
-
-
-def typed(text, columns):
-    return text.select(
-        (pl.col(name) == "true" if dtype == pl.Boolean else pl.col(name).cast(dtype)).alias(name)
-        for name, dtype in columns.items()
+def with_ages(frame):
+    return frame.with_columns(
+        (NOW - pl.col(f"{name}_at").replace(0.0, None)).alias(f"{name}_age_s")
+        for name in ("last_message", "updated", "started")
     )
-
-
-def by_age(text):
-    """The ages of the versions' oracle: "0" stands for a moment of 0, "0.0" for this instant."""
-    ages = [name for name in text.columns if name.endswith("_age_s")]
-    kept = {name: dtype for name, dtype in COLUMNS.items() if name not in MOMENTS}
-    columns = {**kept, **dict.fromkeys(ages, pl.Float64)}
-    return typed(text.with_columns(pl.col(ages).replace("0", None)), columns)
-
-
-@on_every_engine
-def test_every_row_of_the_oracle_agrees(engine, oracles):
-    text = read_oracle(oracles / "lionagi/oracle_health_0.36.csv")
-    frame = typed(text, COLUMNS)
-    found = engine.back(classify_session_health(engine.of(frame), now=NOW))
-    assert_same_rows(found, frame.with_columns(session_health=text["health"]))
-
-
-@on_every_engine
-def test_staleness_is_the_same_everywhere(engine, oracles):
-    frame = by_age(read_oracle(oracles / "lionagi/oracle_health_versions.csv").head(300))
-    found = engine.back(staleness_by_age(engine.of(frame)))
-    assert_same_rows(found, staleness_by_age(frame))
 
 
 _ENDS = ("completed", "completed_empty", "failed", "timed_out", "aborted", "cancelled")
 gaps = [0.0, 0.5, 3599.5, 3600.0, 3600.5, 21600.0, 21600.5, 43200.0, 43200.5, 1e6, -10.0]
-moment = st.one_of(st.none(), st.just(0.0), st.sampled_from([NOW - gap for gap in gaps]))
-tri_state = st.sampled_from([True, False, None])
-row = st.fixed_dictionaries(
-    {
-        "status": st.sampled_from([None, "", "queued", "RUNNING", "running", *_ENDS]),
-        "invocation_kind": st.sampled_from([None, "agent", "flow", "engine", "bogus", ""]),
-        "message_count": st.sampled_from([None, 0, 3, -1]),
-        **dict.fromkeys(MOMENTS, moment),
-        **dict.fromkeys(TRUTHS, tri_state),
-    }
-)
+CELLS = {
+    "status": [None, "", "queued", "RUNNING", *["running"] * 4, *_ENDS],
+    "invocation_kind": [None, "agent", "flow", "engine", "bogus", ""],
+    "message_count": [None, 0, 3, -1],
+    **dict.fromkeys(MOMENTS, (None, 0.0, *(NOW - gap for gap in gaps))),
+    **dict.fromkeys(TRUTHS, (True, False, None)),
+}
+row = st.fixed_dictionaries({name: st.sampled_from(cells) for name, cells in CELLS.items()})
+draw = random.Random(36)
+MANY = [{name: draw.choice(cells) for name, cells in CELLS.items()} for _ in range(600)]
+
+
+@on_every_engine
+def test_health_and_staleness_are_lionagis_everywhere(engine):
+    frame = with_ages(sessions(MANY))
+    found = engine.back(classify_session_health(engine.of(frame), now=NOW))
+    assert_same_rows(found, frame.with_columns(session_health=pl.Series(map(row_by_row, MANY))))
+    stale = pl.Series([staleness_check(session, now=NOW) for session in MANY])
+    found = engine.back(staleness_by_age(engine.of(frame)))
+    assert_same_rows(found, frame.with_columns(staleness=stale))
 
 
 @examples(80)
@@ -111,13 +93,8 @@ def test_bulk_equals_lionagi_row_by_row(rows):
 @examples(40)
 @given(st.lists(row, max_size=30))
 def test_staleness_equals_lionagi_row_by_row(rows):
-    frame = sessions(rows)
-    ages = frame.with_columns(
-        (NOW - pl.col(f"{name}_at").replace(0.0, None)).alias(f"{name}_age_s")
-        for name in ("last_message", "updated", "started")
-    )
     expected = [staleness_check(session, now=NOW) for session in rows]
-    assert staleness_by_age(ages)["staleness"].to_list() == expected
+    assert staleness_by_age(with_ages(sessions(rows)))["staleness"].to_list() == expected
 
 
 @examples(30)

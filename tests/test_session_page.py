@@ -74,7 +74,6 @@ def test_the_failed_one_of_a_fan_out_says_why_and_who_failed_with_it(one):
 
 def test_what_happened_stands_in_order_with_every_lane():
     rows = told(made())
-    assert rows.schema == TIMELINE.dtypes
     assert rows["at"].drop_nulls().is_sorted()
     by_lane = {lane: rows.filter(lane=lane) for lane in LANES}
     assert by_lane["state"]["what"].to_list() == ["failed"]

@@ -218,12 +218,6 @@ def test_columns_to_count_by_are_carried_along():
         silence_gaps(facts([RUNNING]), by="colour")
 
 
-def test_no_sessions_give_a_frame_of_the_same_shape():
-    empty = silence_gaps(facts([]))
-    assert empty.is_empty()
-    assert empty.schema == gaps_of(RUNNING, MIDDLE).schema
-
-
 def test_a_policy_that_reads_statuses_otherwise_decides_what_has_ended():
     parity = Policy.parity()
     found = silence_gaps(facts([{**DONE, "raw_status": None}]), policy=parity)

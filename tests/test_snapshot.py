@@ -4,9 +4,7 @@ import gc
 import html
 import json
 import math
-import sqlite3
 import weakref
-from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 
 import polars as pl
@@ -16,7 +14,7 @@ import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.snapshot import Snapshot
 from tests.examples import a_few
-from tests.lionagi_stores import NOW_S, write_store
+from tests.lionagi_stores import NOW_S, write_store, wrote
 from tests.ratios import times_as_slow
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
@@ -191,8 +189,7 @@ def test_bodies_are_read_only_on_request(store, kept):
 
 def test_a_database_of_something_else_gives_no_raw_tables(tmp_path):
     write_store(tmp_path / "one.db", sessions=[session("a")])
-    with closing(sqlite3.connect(tmp_path / "other.db")) as connection:
-        connection.execute("CREATE TABLE secrets (x)")
+    wrote(tmp_path / "other.db", "CREATE TABLE secrets (x)")
     snap = sa.read(tmp_path)
     assert snap.findings.filter(code="source.skipped").height == 1
     assert "raw_secrets" not in snap.schema()["frame"].to_list()
@@ -203,10 +200,8 @@ def test_a_hostile_table_is_only_a_table(tmp_path):
     name = 'x" AS SELECT 1; DROP VIEW states; --'
     path = write_store(tmp_path / "state.db", sessions=[session("a")])
     quoted = name.replace('"', '""')
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f'CREATE TABLE "{quoted}" ("c""; DROP", store)')
-        connection.execute(f"INSERT INTO \"{quoted}\" VALUES (5, 'mine')")
-        connection.commit()
+    create = f'CREATE TABLE "{quoted}" ("c""; DROP", store)'
+    wrote(path, create, f"INSERT INTO \"{quoted}\" VALUES (5, 'mine')")
     snap = sa.read(path)
     row = snap.sql(f'FROM "raw_{quoted}"').row(0, named=True)
     assert row == {"store": str(path), 'c"; DROP': 5}

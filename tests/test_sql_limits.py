@@ -248,10 +248,17 @@ def test_files_go_with_a_snapshot_that_nobody_holds():
     assert files_of_queries() == before
 
 
-def test_rows_are_read_once_for_all_queries_of_a_snapshot(snap):
+@pytest.mark.parametrize(
+    "touch",
+    [
+        pytest.param(lambda path: path.write_bytes(b"not read again"), id="read once"),
+        pytest.param(Path.unlink, id="cleared away, and written again"),
+    ],
+)
+def test_rows_are_read_once_for_all_queries_of_a_snapshot(snap, touch):
     snap.sql("FROM entities")
     for path in running.WORKERS.folder().glob("*.rows"):
-        path.write_bytes(b"not read again")
+        touch(path)
     assert snap.sql("FROM entities").height == 4
 
 
@@ -268,13 +275,6 @@ def test_rows_are_released_with_their_file_and_the_oldest_beyond_a_bound(tmp_pat
     Path(files[2].path).unlink()
     tables.release()
     assert tables.unread(files) == files[1:]
-
-
-def test_a_file_that_was_cleared_away_is_written_again(snap):
-    snap.sql("FROM entities")
-    for path in running.WORKERS.folder().glob("*.rows"):
-        path.unlink()
-    assert snap.sql("FROM entities").height == 4
 
 
 ASKING = """

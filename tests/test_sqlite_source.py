@@ -30,6 +30,7 @@ from stateanalytics.io.cells import INTEGER, TEXT
 from stateanalytics.io.sqlite import open_store
 from stateanalytics.io.sqlite_tables import read_table
 from tests.examples import a_few
+from tests.lionagi_stores import wrote
 
 N_ROWS = 200
 
@@ -49,15 +50,6 @@ def written(path, *, journal="delete", n_rows=N_ROWS, text="x" * 100):
 def path(tmp_path):
     """A small store that a test may change."""
     return written(tmp_path / "state.db")
-
-
-def executed(path, *statements):
-    """A store after statements and a commit."""
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in statements:
-            connection.execute(statement)
-        connection.commit()
-    return path
 
 
 def n_rows(path, **named):
@@ -208,7 +200,7 @@ def read_in_december(path):
 
 
 def test_a_store_without_tables_has_none(tmp_path):
-    with open_store(executed(tmp_path / "state.db", "PRAGMA user_version = 3")) as store:
+    with open_store(wrote(tmp_path / "state.db", "PRAGMA user_version = 3")) as store:
         assert dict(store.tables) == {}
 
 
@@ -225,7 +217,7 @@ def test_a_link_leads_to_the_store_and_its_log(tmp_path):
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16le", "UTF-16be"])
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
 def test_page_sizes_and_encodings_of_sqlite_are_read(tmp_path, encoding, page_size):
-    path = executed(
+    path = wrote(
         tmp_path / "state.db",
         *(f"PRAGMA encoding='{encoding}'", f"PRAGMA page_size={page_size}"),
         *("CREATE TABLE t (a TEXT)", "INSERT INTO t VALUES ('žluť ☃ 🐎')"),
@@ -539,7 +531,7 @@ WRITE = """
 @pytest.mark.slow
 def test_every_copy_during_writes_is_of_one_instant(tmp_path):
     path = written(tmp_path / "state.db", journal="wal")
-    executed(path, "CREATE TABLE total (n INTEGER)", f"INSERT INTO total VALUES ({N_ROWS})")
+    wrote(path, "CREATE TABLE total (n INTEGER)", f"INSERT INTO total VALUES ({N_ROWS})")
     seen, largest_log = [], 0
     with another_process(WRITE, path, 3) as writer:
         while writer.poll() is None and len(seen) < 200:
@@ -751,7 +743,7 @@ def test_a_damaged_list_of_tables_is_damage(path):
 
 
 def test_rows_against_a_constraint_are_no_damage(tmp_path):
-    path = executed(
+    path = wrote(
         tmp_path / "state.db",
         "CREATE TABLE t (id INTEGER, a TEXT CHECK (a <> 'x'))",
         *("PRAGMA ignore_check_constraints=ON", "INSERT INTO t VALUES (1, 'x')"),
@@ -786,7 +778,7 @@ def test_no_file_can_crash_the_reader(tmp_path, first):
 def test_a_journal_that_names_another_file_is_refused_and_deletes_nothing(tmp_path):
     """SQLite unlinks the file that a hot journal calls its super-journal."""
     store, victim = tmp_path / "state.db", tmp_path / "id_rsa"
-    executed(store, "PRAGMA page_size=512", "CREATE TABLE sessions (id TEXT)")
+    wrote(store, "PRAGMA page_size=512", "CREATE TABLE sessions (id TEXT)")
     victim.write_text("precious")
     magic, name = bytes.fromhex("d9d505f920a163d7"), str(victim).encode()
     pages = store.stat().st_size // 512
@@ -802,7 +794,7 @@ def test_a_journal_that_names_another_file_is_refused_and_deletes_nothing(tmp_pa
 def test_columns_that_the_store_computes_are_not_run_by_the_check(tmp_path):
     path = written(tmp_path / "state.db", n_rows=2000)
     endless = "TEXT GENERATED ALWAYS AS (printf('%.*c', 100000000, id)) VIRTUAL"
-    executed(path, f"ALTER TABLE t ADD COLUMN m {endless}", "CREATE TABLE u (a)")
+    wrote(path, f"ALTER TABLE t ADD COLUMN m {endless}", "CREATE TABLE u (a)")
     begin = time.monotonic()
     with open_store(path) as store:
         assert store.unchecked() == ["t"]
@@ -822,7 +814,7 @@ def test_columns_that_the_store_computes_are_not_run_by_the_check(tmp_path):
     ],
 )
 def test_what_the_schema_may_not_run_here_is_no_damage(path, sql):
-    assert n_rows(executed(path, "PRAGMA writable_schema=ON", sql)) == N_ROWS
+    assert n_rows(wrote(path, "PRAGMA writable_schema=ON", sql)) == N_ROWS
 
 
 class _Ending:
@@ -908,8 +900,8 @@ def test_a_check_that_takes_too_long_ends_and_says_so(tmp_path, monkeypatch):
 
 
 def test_a_damaged_table_next_to_a_computed_one_is_damage(path):
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("CREATE TABLE u (a, b GENERATED ALWAYS AS (a) VIRTUAL)")
+    wrote(path, "CREATE TABLE u (a, b GENERATED ALWAYS AS (a) VIRTUAL)")
+    with closing(sqlite3.connect(path)) as connection:
         query = "SELECT rootpage FROM sqlite_master WHERE name = 't'"
         (root,) = connection.execute(query).fetchone()
     overwrite(path, (root - 1) * 4096, 4096, 1)
@@ -925,7 +917,7 @@ def test_a_log_next_to_a_store_without_log_changes_nothing(path, log):
 
 
 def test_names_that_are_not_utf8_are_reported(path):
-    executed(path, "CREATE TABLE abcd (efgh, i)")
+    wrote(path, "CREATE TABLE abcd (efgh, i)")
     content = path.read_bytes()
     assert content.count(b"abcd") > 1
     path.write_bytes(content.replace(b"abcd", b"ab\xffd"))

@@ -75,9 +75,3 @@ def test_sums_keep_the_thresholds_they_were_counted_at(gaps):
     assert set(marked(sheet)) == {HOUR}
     with pytest.raises(ArgumentError, match="already have their thresholds"):
         stale(sums, thresholds_s=[5.0])
-
-
-def test_no_silences_give_no_rows(gaps):
-    empty = stale(gaps.clear())
-    assert empty.is_empty()
-    assert empty.schema == stale(gaps).schema

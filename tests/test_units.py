@@ -17,34 +17,28 @@ from tests.examples import examples
 UNKNOWN = [(none, "unknown") for none in (None, math.inf, math.nan)]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        *((0, "0 s"), (0.4, "under 1 s"), (59.9, "59 s"), (60, "1 min"), (90, "1 min 30 s")),
-        *((3599, "59 min 59 s"), (3600, "1 h"), (5400, "1 h 30 min"), (86_399, "23 h 59 min")),
-        *((86_400, "1 d"), (129_600, "1 d 12 h"), (10_000_000, "115 d 17 h")),
-        *((-90, "minus 1 min 30 s"), *UNKNOWN),
-    ],
+MEASURED = (
+    *((0, "0 s"), (0.4, "under 1 s"), (59.9, "59 s"), (60, "1 min"), (90, "1 min 30 s")),
+    *((3599, "59 min 59 s"), (3600, "1 h"), (5400, "1 h 30 min"), (86_399, "23 h 59 min")),
+    *((86_400, "1 d"), (129_600, "1 d 12 h"), (10_000_000, "115 d 17 h")),
+    *((-90, "minus 1 min 30 s"), *UNKNOWN),
 )
-def test_the_two_largest_units_are_named(seconds, words):
-    assert how_long(seconds) == words
-    each = pl.DataFrame({"s": [seconds]}, schema={"s": pl.Float64})
-    assert each.select(how_long_each("s", "unknown"))["s"].to_list() == [words]
+ESTIMATED = (
+    *((0, "0 s"), (0.00002, "0.001 s"), (0.0374, "0.037 s"), (0.4, "0.4 s")),
+    *((2.84, "2.8 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.5, "1 min")),
+    *((3599.5, "1 h"), (5437, "1 h 31 min"), (86_390, "1 d"), (95_000, "1 d 2 h")),
+    *((-2.84, "minus 2.8 s"), *UNKNOWN),
+)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        *((0, "0 s"), (0.00002, "0.001 s"), (0.0374, "0.037 s"), (0.4, "0.4 s")),
-        *((2.84, "2.8 s"), (9.94, "9.9 s"), (9.96, "10 s"), (59.4, "59 s"), (59.5, "1 min")),
-        *((3599.5, "1 h"), (5437, "1 h 31 min"), (86_390, "1 d"), (95_000, "1 d 2 h")),
-        *((-2.84, "minus 2.8 s"), *UNKNOWN),
-    ],
+    ("seconds", "words", "is_estimate"),
+    [*((*case, False) for case in MEASURED), *((*case, True) for case in ESTIMATED)],
 )
-def test_an_estimate_is_rounded_and_keeps_two_figures(seconds, words):
-    assert how_long(seconds, is_estimate=True) == words
+def test_two_units_are_named_and_of_an_estimate_two_figures(seconds, words, is_estimate):
+    assert how_long(seconds, is_estimate=is_estimate) == words
     each = pl.DataFrame({"s": [seconds]}, schema={"s": pl.Float64})
-    told = each.select(how_long_each("s", "unknown", is_estimate=True))
+    told = each.select(how_long_each("s", "unknown", is_estimate=is_estimate))
     assert told["s"].to_list() == [words]
 
 

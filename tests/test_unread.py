@@ -187,7 +187,7 @@ def test_words_of_a_newer_opencode_are_kept_and_counted(
     claimed: tuple[Path, Facts], tmp_path: Path
 ) -> None:
     ended = (
-        "INSERT INTO event VALUES ('evt_{0}', 'ses_own', {0}, 1795220000600, "
+        "INSERT INTO event VALUES ('evt_{0}0', 'ses_own', {0}, 1795220000600, "
         """'session.compaction.ended.9', '{{"cost": 1, "tokens": {{"input": 7}}, """
         """"model": {{"id": "{1}", "providerID": "p"}}}}');"""
     )

@@ -278,13 +278,7 @@ SHARDS = (*(odd_rows,) * 4, odd_parquet, swapped_shard, flip_bytes, cut_off, odd
 
 
 def check_shards(root: Path, snap: Any) -> None:
-    """Every row of every shard is there, or its shard or its run is named as left out.
-
-    Raises
-    ------
-    LostRowsError
-        If not.
-    """
+    """Every row of every shard is there, or its shard or its run is named as left out."""
     findings = snap.findings.filter(pl.col("code").str.starts_with("archive."))
     unread = set(findings.filter(code="archive.run_unreadable")["example"])
     named = dict(
@@ -328,13 +322,7 @@ def _ids(octets: bytes) -> set[str]:
 
 
 def add_to(path: Path, original: Path) -> None:
-    """What is archived again is there, whatever had become of it.
-
-    Raises
-    ------
-    LostRowsError
-        If not.
-    """
+    """What is archived again is there, whatever had become of it."""
     with sa.read(original, progress=False) as snap:
         try:
             done = snap.archive(path)

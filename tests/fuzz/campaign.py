@@ -124,15 +124,7 @@ class Worker:
 class Campaign:
     """Inputs of one seed in order, over as many workers as asked for.
 
-    Attributes
-    ----------
-    seed : int
-    results : pathlib.Path
-        One answer a line; of two about one input the later counts.
-    jobs : int
-        Workers at a time.
-    target : str, optional
-        Only inputs of this format.
+    Of two answers about one input the later counts.
     """
 
     seed: int

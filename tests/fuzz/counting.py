@@ -60,13 +60,7 @@ def counted() -> Iterator[Read]:
 
 
 def check_tables(seen: Read, snap: Any) -> None:
-    """Every row of every table that SQLite counts was read, and is an entity or a finding.
-
-    Raises
-    ------
-    LostRowsError
-        If not.
-    """
+    """Every row of every table that SQLite counts was read, and is an entity or a finding."""
     if seen.is_salvaged:  # what was lost stands in findings by page, not by row
         return
     truth: dict[tuple[Path, str], int] = {}
@@ -143,13 +137,7 @@ def _ids(path: Path, table: str) -> set[str]:
 
 
 def check_lines(root: Path, snap: Any, seen: Read) -> None:
-    """Every line of every log of a tree is an event, or is counted in a finding.
-
-    Raises
-    ------
-    LostRowsError
-        If not.
-    """
+    """Every line of every log of a tree is an event, or is counted in a finding."""
     logs = {path for pattern in LOGS for path in root.rglob(pattern)}
     n_lines = sum(
         bool(line.strip())

@@ -131,21 +131,9 @@ SELDOM_SHARE = 0.04
 
 
 def read_and_judge(path: Path, rng: Random, at: dict[str, str]) -> dict[str, Any]:
-    """Read an input and take some steps with it.
+    """Read an input in some way and take some steps with it; what there was.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        What is named.
-    rng : random.Random
-        Which steps, and how it is read.
-    at : dict
-        Its ``step`` always says what is being done.
-
-    Returns
-    -------
-    dict
-        What there was.
+    The ``step`` of ``at`` always says what is being done.
     """
     on_error = rng.choice(("skip", "skip", "raise", "salvage"))
     steps = [*ALWAYS, rng.choice(OFTEN)]

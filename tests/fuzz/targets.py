@@ -19,21 +19,8 @@ Pair = tuple[str, tuple[Mutation, ...]]
 
 @dataclass(frozen=True)
 class Target:
-    """A format.
-
-    Attributes
-    ----------
-    name : str
-    make : callable
-        ``make(folder)`` writes a small whole input.
-    named : str
-        What of the folder is named, as a user would.
-    mutations : tuple of (pattern, mutations)
-        Which files below the folder are changed, and how.
-    share : int
-        How often, beside the others.
-    run : callable
-        ``run(path, rng, at) -> facts``: what is done with it.
+    """A format: how a small whole input is made, what of it is named, which files are changed and
+    how, how often (``share``), and what is done with it (``run``).
     """
 
     name: str
@@ -122,16 +109,9 @@ def chosen(seed: int, number: int) -> tuple[Target, Random]:
 
 
 def made(folder: Path, seed: int, number: int, originals: Path) -> Input:
-    """Write input ``number`` of a seed into a folder.
+    """Write input ``number`` of a seed, the same on every machine, into an empty folder.
 
-    Parameters
-    ----------
-    folder : pathlib.Path
-        An empty one.
-    seed, number : int
-        Which input: the same on every machine.
-    originals : pathlib.Path
-        Where unchanged inputs are kept, to be made once.
+    Unchanged inputs are made once and kept in ``originals``.
     """
     target, rng = chosen(seed, number)
     original = originals / target.name.replace(" ", "-")

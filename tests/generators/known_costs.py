@@ -49,17 +49,8 @@ def runs(
 ) -> pl.DataFrame:
     """Runs of which most end well, some badly and some never; fan-outs and projects are alike.
 
-    Parameters
-    ----------
-    n, seed : int
-        How many, and what they are drawn by.
-    limit_s : callable
-        The limit of a run, which cuts it off.
-    size, n_projects : int
-        Runs a fan-out, and projects that fan-outs are of.
-    unit_sd, project_sd : float
-        By how much the logarithm of the time differs between them; the spread of all is
-        `SIGMA`, whatever they are.
+    ``unit_sd`` and ``project_sd``: by how much the logarithm of the time differs between fan-outs
+    and between projects; the spread of all is `SIGMA`, whatever they are.
     """
     draw = Random(seed)
     own_sd = math.sqrt(SIGMA**2 - unit_sd**2 - project_sd**2)
