@@ -247,7 +247,8 @@ def display_status(rows: pl.DataFrame) -> pl.DataFrame:
         reason_message="status_reason_summary",
         session_health="effective_health",
     )
-    return as_text(with_display_status(named), "display_status", "is_effectively_active")
+    flags = ("is_orphaned_reason", "is_unsuccessful_terminal", "is_effectively_active")
+    return as_text(with_display_status(named), "display_status", *flags)
 
 
 def reason_code_registry(rows: pl.DataFrame) -> pl.DataFrame:
@@ -286,16 +287,24 @@ def _rolled(rows: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 def rollup(rows: pl.DataFrame) -> pl.DataFrame:
-    inputs = rows.select("child_statuses", leader_status="leader_fallback_status")
+    leader = pl.col("leader_fallback_status")
+    inputs = rows.select(
+        "child_statuses",
+        leader_status=leader,
+        # The leaders of the file that failed had returned a code, not raised.
+        leader_exit_code=pl.when(leader == "failed").then(1).otherwise(0),
+    )
     rolled = _rolled(inputs, "child_statuses").with_columns(
         runview_grading_status="grading_status",
         runview_exit_code_if_row_running=pl.col("grading_status")
         .replace_strict(dict(EXIT_CODES), default=None, return_dtype=pl.Int64)
         .fill_null(3),
+        lifecycle_terminal="lifecycle_is_terminal",
     )
     columns = (
-        *("invocation_status", "runview_grading_status", "runview_exit_code_if_row_running"),
-        "lifecycle_status",
+        *("invocation_status", "invocation_reason_code", "runview_grading_status"),
+        *("runview_exit_code_if_row_running", "lifecycle_terminal"),
+        *("lifecycle_status", "lifecycle_outcome"),
     )
     return as_text(rolled, *columns)
 

@@ -17,7 +17,7 @@ def shown(status, code=None, message=None, health=None):
 def test_a_reaped_run_is_shown_as_orphaned_unless_it_left_locks():
     assert shown("failed", message="phantom_reaped")["display_status"] == "orphaned"
     locked = shown("failed", "session.zombie.stale_locks", "phantom_reaped")
-    assert locked["display_status"] == "failed"
+    assert (locked["display_status"], locked["is_orphaned_reason"]) == ("failed", False)
 
 
 def test_running_with_a_dead_health_is_not_active():

@@ -32,7 +32,7 @@ def rolled(*statuses, **columns):
 def test_failed_and_cancelled_have_three_statuses_in_lionagi():
     row = rolled("failed", "cancelled")
     assert (row["invocation_status"], row["worst_status"]) == ("failed", "failed")
-    assert (row["grading_status"], row["lifecycle_status"]) == ("cancelled", "cancelled")
+    assert (row["grading_status"], row["lifecycle_outcome"]) == ("cancelled", "cancelled")
 
 
 def test_each_status_is_counted():
@@ -45,7 +45,7 @@ def test_without_children_the_leader_decides():
     row = rolled(leader_status=["timed_out"])
     assert row["invocation_status"] == "timed_out"
     assert (row["worst_status"], row["grading_status"]) == (None, None)
-    assert row["n_children"] == 0
+    assert (row["lifecycle_is_terminal"], row["n_children"]) == (False, 0)
 
 
 def test_a_leader_that_returned_is_no_proof_that_its_children_did():
@@ -53,9 +53,27 @@ def test_a_leader_that_returned_is_no_proof_that_its_children_did():
     assert rolled("completed", "running")["worst_status"] == "running"
 
 
-@pytest.mark.parametrize("leader", ["failed", "gone wrong"])
-def test_a_leader_that_failed_fails_its_request(leader):
-    assert rolled("running", leader_status=[leader])["invocation_status"] == "failed"
+@pytest.mark.parametrize(
+    ("leader", "exit_code", "code"),
+    [
+        ("failed", 3, "run.failed.exit_nonzero"),
+        *((word, None, "run.failed.exception") for word in ("failed", "gone wrong")),
+    ],
+)
+def test_a_failed_leader_has_the_code_of_its_failure(leader, exit_code, code):
+    row = rolled("running", leader_status=[leader], leader_exit_code=[exit_code])
+    assert (row["invocation_status"], row["invocation_reason_code"]) == ("failed", code)
+
+
+def test_a_failed_child_is_never_blamed_on_the_leaders_exit_code():
+    row = rolled("failed", leader_status=["failed"], leader_exit_code=[3])
+    assert row["invocation_reason_code"] == "run.failed.exception"
+
+
+def test_an_interrupted_child_gives_the_code_of_an_interrupt():
+    rows = children({"a": ["aborted"]}).with_columns(reason_code=pl.lit("run.cancelled.sigint"))
+    found = roll_up(parents("a"), rows).row(0, named=True)
+    assert found["invocation_reason_code"] == "run.cancelled.sigint"
 
 
 def test_the_newest_of_equally_bad_children_is_graded():

@@ -1,4 +1,4 @@
-"""Is a schedule alive: lionagi's verdict."""
+"""Is a schedule alive: lionagi's verdict and ADR-0033's word."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stateanalytics.systems.lionagi.schedules import schedule_ages, with_schedule_health
+from stateanalytics.systems.lionagi.schedules import WORDS, schedule_ages, with_schedule_health
 from tests.examples import examples
 from tests.frames import AS_OF, ago, frame
 
@@ -35,44 +35,57 @@ def aged(seconds):
 
 def health(**row):
     rows = with_schedule_health(schedules({**USUAL, **row}))
-    return rows["schedule_health"].item()
+    return rows.select("schedule_health", "health").row(0)
 
 
 JUST_RAN, LONG_AGO = {"since_last_execution_s": 1.0}, {"since_last_execution_s": 1e4}
+MISFIRED = ("overdue", "misfired")
 
 
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        pytest.param({"is_enabled": False}, "disabled", id="off"),
-        pytest.param({"is_enabled": None}, "disabled", id="not known to be on"),
-        pytest.param({"n_runs": 0}, "never-fired", id="nothing recorded"),
-        pytest.param({"n_runs": None}, "never-fired", id="not even a count"),
-        pytest.param({}, "no-evidence", id="skips only"),
-        pytest.param({"n_runs": 0, "since_last_fire_s": 9.0}, "no-evidence", id="pruned"),
-        pytest.param({"since_last_execution_s": 360.0}, "healthy", id="at the limit"),
-        pytest.param({"since_last_execution_s": 360.5}, "overdue", id="past the limit"),
+        pytest.param({"is_enabled": False}, ("disabled", "ok"), id="off"),
+        pytest.param({"is_enabled": None}, ("disabled", "ok"), id="not known to be on"),
+        pytest.param({"n_runs": 0}, ("never-fired", "ok"), id="nothing recorded"),
+        pytest.param({"n_runs": None}, ("never-fired", "ok"), id="not even a count"),
+        pytest.param({}, ("no-evidence", "ok"), id="skips only"),
+        pytest.param({"n_runs": 0, "since_last_fire_s": 9.0}, ("no-evidence", "ok"), id="pruned"),
+        pytest.param({"since_last_execution_s": 360.0}, ("healthy", "ok"), id="at the limit"),
+        pytest.param({"since_last_execution_s": 360.5}, MISFIRED, id="past the limit"),
         pytest.param(
             {"since_last_execution_s": 10_800.0, "cadence_s": 3600.0},
-            "healthy",
+            ("healthy", "ok"),
             id="three cadences are the limit of slow schedules",
         ),
-        ({"since_last_execution_s": 1e9, "cadence_s": None}, "healthy"),
-        ({"since_last_execution_s": 1e9, "cadence_s": 0.0}, "healthy"),
-        ({**JUST_RAN, "last_executed_status": "timed_out"}, "failing"),
-        ({**LONG_AGO, "last_executed_status": "failed"}, "overdue"),
+        ({"since_last_execution_s": 1e9, "cadence_s": None}, ("healthy", "ok")),
+        ({"since_last_execution_s": 1e9, "cadence_s": 0.0}, ("healthy", "ok")),
+        ({**JUST_RAN, "last_executed_status": "timed_out"}, ("failing", "ok")),
+        ({**LONG_AGO, "last_executed_status": "failed"}, MISFIRED),
         pytest.param(
             {**LONG_AGO, "since_last_evaluation_s": 5.0, "has_threshold": True},
-            "healthy",
+            ("healthy", "ok"),
             id="an evaluation is a sign of life of a threshold",
         ),
         pytest.param(
-            {**LONG_AGO, "since_last_evaluation_s": 5.0}, "overdue", id="of a threshold only"
+            {**LONG_AGO, "since_last_evaluation_s": 5.0}, MISFIRED, id="of a threshold only"
         ),
         pytest.param(
             {"trigger_type": "github_poll", "since_last_healthy_poll_s": 5.0},
-            "healthy",
+            ("healthy", "ok"),
             id="a poll is a sign of life of a poller",
+        ),
+        ({**JUST_RAN, "n_running": 1}, ("healthy", "running")),
+        ({**JUST_RAN, "next_fire_at": AS_OF}, ("healthy", "due")),
+        pytest.param(
+            {**LONG_AGO, "n_running": 1, "next_fire_at": ago(seconds=1)},
+            MISFIRED,
+            id="misfired wins over running and due",
+        ),
+        pytest.param(
+            {**JUST_RAN, "n_running": 1, "next_fire_at": ago(seconds=1)},
+            ("healthy", "running"),
+            id="running wins over due",
         ),
     ],
 )
@@ -128,3 +141,4 @@ def one_by_one(row):
 def test_bulk_equals_row_by_row(rows):
     found = with_schedule_health(schedules(*rows))["schedule_health"].to_list()
     assert found == [one_by_one(row) for row in rows]
+    assert set(found) <= set(WORDS)

@@ -26,7 +26,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.core.audit import Cases, audit_rows, family, word
 from stateanalytics.core.facts import Facts
-from stateanalytics.core.joins import Rows, collected, deduplicated, left_join, left_joined
+from stateanalytics.core.joins import Rows, collected, deduplicated, left_join
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.vocabulary import EXIT_CODES, words_of
 from stateanalytics.systems.base import Auditing
@@ -369,6 +369,15 @@ SEVERITY_ORDER = (
 """Ours, worst first. A group is completed only when every child is."""
 
 _SCHEDULER_ORDER = ("timed_out", "failed", "aborted", "cancelled")
+_SCHEDULER_CODES = {
+    "timed_out": "run.timed_out.deadline",
+    "failed": "run.failed.exception",
+    "aborted": "run.aborted.user",
+    "cancelled": "run.cancelled.system",
+    "completed_empty": "run.completed_empty.no_evidence",
+    "completed": "run.completed.ok",
+}
+_OUTCOMES = {"completed": "succeeded", "cancelled": "cancelled", "aborted": "cancelled"}
 
 
 @cache
@@ -460,7 +469,7 @@ def roll_ups(cases: Cases) -> pl.LazyFrame:
     children = (
         own.filter(pl.col("entity_type") == "session")
         .sort("created_at", nulls_last=False, maintain_order=True)
-        .select(*key, status="raw_status")
+        .select(*key, "reason_code", status="raw_status")
         .join(ended.lazy().select(key), on=key, how="semi", maintain_order="left")
         .collect()
     )
@@ -502,10 +511,11 @@ def roll_up(
     Parameters
     ----------
     parents : polars.DataFrame
-        One row per parent, ``by`` unique and not null. Optional column: ``leader_status``
-        (how the parent's own process ended; default completed).
+        One row per parent, ``by`` unique and not null. Optional columns: ``leader_status``
+        (how the parent's own process ended; default completed) and ``leader_exit_code``.
     children : polars.DataFrame
         One row per child, oldest first: ``by`` and ``status`` (as stored; null is no end).
+        Optional column: ``reason_code``.
     by : str or sequence of str, default "parent_id"
         The columns that identify the parent.
 
@@ -516,25 +526,26 @@ def roll_up(
 
         - ``n_children`` and ``n_<status>``, ``n_open`` (no end known): counts;
         - ``worst_status``: ours, by `SEVERITY_ORDER`; null without children;
-        - ``invocation_status``: the scheduler's, which falls back to the leader where the
-          children do not decide;
+        - ``invocation_status``, ``invocation_reason_code``: the scheduler's, which
+          falls back to the leader where the children do not decide;
         - ``grading_status``: `run_view`'s, null until every child has ended: the highest
           exit code, the newest of several;
-        - ``lifecycle_status``: that of ``li lifecycle``. Words outside the vocabulary read
-          ``unknown`` here.
+        - ``lifecycle_is_terminal``, ``lifecycle_status``, ``lifecycle_outcome``: those
+          of ``li lifecycle``. Words outside the vocabulary read ``unknown`` here.
 
     Examples
     --------
     >>> parents = pl.DataFrame({"parent_id": ["a"]})
     >>> children = pl.DataFrame({"parent_id": ["a", "a"], "status": ["failed", "cancelled"]})
     >>> roll_up(parents, children).select(
-    ...     "worst_status", "invocation_status", "grading_status", "lifecycle_status").row(0)
+    ...     "worst_status", "invocation_status", "grading_status", "lifecycle_outcome").row(0)
     ('failed', 'failed', 'cancelled', 'cancelled')
     """
     known = (*EXIT_CODES, "running")
     status = pl.when(pl.col("status").is_in(known)).then("status").otherwise(pl.lit("unknown"))
     is_ended = pl.col("status").is_in(tuple(EXIT_CODES)).fill_null(value=False)
     exit_code = status.replace_strict(dict(EXIT_CODES), default=None, return_dtype=pl.Int64)
+    code = pl.col("reason_code") if "reason_code" in children.columns else pl.lit(None, pl.String)
     counts = (
         children.lazy()
         .group_by(by)
@@ -542,6 +553,9 @@ def roll_up(
             *((pl.col("status") == word).sum().alias(f"n_{word}") for word in known),
             n_children=pl.len(),
             n_open=(~is_ended).sum(),
+            n_interrupted=(
+                (pl.col("status") == "aborted") & (code == "run.cancelled.sigint")
+            ).sum(),
             grading_status=status.filter(exit_code == exit_code.max()).last(),
             # A child without an end comes first, then a cancelled one, then any but completed.
             lifecycle_status=pl.coalesce(
@@ -553,16 +567,28 @@ def roll_up(
         )
     )
     is_terminal = (pl.col("n_children") > 0) & (pl.col("n_open") == 0)
-    has_leaders = "leader_status" in parents.columns
-    leader = pl.col("leader_status").fill_null("completed") if has_leaders else pl.lit("completed")
+    named = {"leader_status": pl.lit("completed"), "leader_exit_code": pl.lit(None, pl.Int64)}
+    missing = {name: value for name, value in named.items() if name not in parents.columns}
+    rows = parents.lazy().with_columns(**missing)
     return collected(
-        left_joined(parents.lazy(), counts, on=by)
-        .with_columns(pl.col("^n_.*$").fill_null(0).cast(pl.Int64))
+        rows.join(counts, on=by, how="left", maintain_order="left")
+        .with_columns(
+            pl.col("^n_.*$").fill_null(0).cast(pl.Int64),
+            leader_status=pl.col("leader_status").fill_null("completed"),
+        )
         .with_columns(
             worst_status=_worst_status(),
-            invocation_status=_scheduler_status(leader),
+            invocation_status=_scheduler_status(),
             grading_status=pl.when(is_terminal).then("grading_status"),
+            lifecycle_is_terminal=is_terminal,
         )
+        .with_columns(
+            invocation_reason_code=_scheduler_code(),
+            lifecycle_outcome=pl.when("lifecycle_is_terminal").then(
+                pl.col("lifecycle_status").replace_strict(_OUTCOMES, default="failed")
+            ),
+        )
+        .drop(*missing, "n_interrupted")
     )
 
 
@@ -572,11 +598,12 @@ def _worst_status() -> pl.Expr:
     return pl.coalesce(pl.when(counts[word] > 0).then(pl.lit(word)) for word in SEVERITY_ORDER)
 
 
-def _scheduler_status(leader: pl.Expr) -> pl.Expr:
+def _scheduler_status() -> pl.Expr:
     """Any bad end wins; a leader that returned does not prove that its children ended well."""
     n_good = pl.col("n_completed") + pl.col("n_completed_empty")
     has_children = pl.col("n_children") > 0
     is_all_good = has_children & (n_good == pl.col("n_children"))
+    leader = pl.col("leader_status")
     is_empty = (is_all_good & (pl.col("n_completed_empty") > 0)) | (
         has_children & ~is_all_good & (leader == "completed")
     )
@@ -587,6 +614,18 @@ def _scheduler_status(leader: pl.Expr) -> pl.Expr:
         pl.when(leader.is_in(("completed", "timed_out", "aborted", "cancelled"))).then(leader),
         pl.lit("failed"),
     )
+
+
+def _scheduler_code() -> pl.Expr:
+    status = pl.col("invocation_status")
+    is_interrupted = (status == "aborted") & (pl.col("n_interrupted") > 0)
+    # Without a failed child, the failure is the leader's.
+    is_nonzero = (pl.col("n_failed") == 0) & (pl.col("leader_exit_code") != 0)
+    own = {
+        "run.cancelled.sigint": is_interrupted,
+        "run.failed.exit_nonzero": (status == "failed") & is_nonzero,
+    }
+    return pl.coalesce(first_that_holds(own), status.replace_strict(_SCHEDULER_CODES, default=None))
 
 
 def reasons(cases: Cases) -> pl.LazyFrame:

@@ -327,7 +327,7 @@ def _schedules() -> _Rules:
 
 
 def with_display_status(rows: Rows) -> Rows:
-    """Runs with the word that a page shows for each, and whether it counts as active.
+    """Runs with the word that a page shows for each, and three judgements that follow from it.
 
     Parameters
     ----------
@@ -339,7 +339,8 @@ def with_display_status(rows: Rows) -> Rows:
     -------
     polars.DataFrame
         The same rows with ``display_status`` (queued, running, completed, failed,
-        cancelled, orphaned) and the Boolean ``is_effectively_active``.
+        cancelled, orphaned) and the Booleans ``is_orphaned_reason``,
+        ``is_unsuccessful_terminal`` and ``is_effectively_active``.
 
     Examples
     --------
@@ -354,11 +355,13 @@ def with_display_status(rows: Rows) -> Rows:
     is_dead = pl.col("session_health").is_in(_DEAD).fill_null(value=False)
     display = pl.col("display_status")
     return rows.with_columns(
+        is_orphaned_reason=is_reaped & ~has_locks,
         display_status=pl.when(is_reaped & ~has_locks)
         .then(pl.lit("orphaned"))
         .otherwise(status.replace_strict(_DISPLAY_STATUS, default="running"))
         .fill_null("running"),
     ).with_columns(
+        is_unsuccessful_terminal=display.is_in(("failed", "cancelled", "orphaned")),
         is_effectively_active=(display == "queued") | ((display == "running") & ~is_dead),
     )
 

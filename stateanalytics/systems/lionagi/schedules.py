@@ -299,6 +299,17 @@ def cron_cadences(crons: pl.DataFrame) -> pl.Series:
     return pl.Series("cron_s", [evaluated.get(row) for row in rows], dtype=pl.Float64)
 
 
+WORDS = {
+    "disabled": "switched off",
+    "never-fired": "enabled, and nothing shows that it ever fired",
+    "no-evidence": "enabled and fired once, but no executed run is left to judge",
+    "overdue": "silent for longer than three cadences, and five minutes longer than one",
+    "failing": "the last executed run failed or timed out",
+    "healthy": "none of these",
+}
+"""E1's words and what they mean; the first that applies wins."""
+
+
 def schedule_ages(schedules: Rows, as_of: datetime) -> Rows:
     """Schedules with the ages of the moments of ``frames.SCHEDULES``.
 
@@ -336,33 +347,34 @@ def schedule_limit_s() -> pl.Expr:
 
 
 def with_schedule_health(rows: Rows) -> Rows:
-    """Schedules with their health, in lionagi's words.
+    """Schedules with their health, in lionagi's words and in ADR-0033's.
 
     Parameters
     ----------
     rows : polars.DataFrame
         ``is_enabled``, ``cadence_s`` (null: never overdue), ``silence_s``,
-        ``last_executed_status``, ``n_runs`` and ``since_last_fire_s``, as `schedule_ages`
-        gives them.
+        ``last_executed_status``, ``n_runs``, ``n_running``, ``since_last_fire_s`` and
+        ``next_fire_in_s``, as `schedule_ages` gives them.
 
     Returns
     -------
     polars.DataFrame
-        The same rows with ``schedule_health``: the first that applies of ``disabled``,
-        ``never-fired`` (nothing shows that it ever fired), ``no-evidence`` (no executed run is
-        left to judge), ``overdue`` (see `schedule_limit_s`), ``failing`` (the last executed run
-        failed or timed out) and ``healthy``.
+        The same rows with ``schedule_health`` (one of `WORDS`) and ``health`` (ADR-0033:
+        misfired, running, due, ok).
 
     Notes
     -----
-    An unknown ``is_enabled`` counts as disabled, as in lionagi.
+    A disabled schedule is ``ok``. One that is ``overdue`` is ``misfired`` whatever else is
+    true of it; ``failing`` is no matter of health (its runs carry it). An unknown
+    ``is_enabled`` counts as disabled, as in lionagi.
 
     Examples
     --------
     >>> row = {"is_enabled": True, "cadence_s": 60.0, "n_runs": 4, "silence_s": 361.0,
-    ...        "last_executed_status": "completed", "since_last_fire_s": 361.0}
-    >>> with_schedule_health(pl.DataFrame([row]))["schedule_health"].item()
-    'overdue'
+    ...        "last_executed_status": "completed", "since_last_fire_s": 361.0,
+    ...        "n_running": 0, "next_fire_in_s": 9.0}
+    >>> with_schedule_health(pl.DataFrame([row])).select("schedule_health", "health").row(0)
+    ('overdue', 'misfired')
     """
     silence = pl.col("silence_s")
     is_disabled = ~pl.col("is_enabled").fill_null(value=False)
@@ -376,4 +388,12 @@ def with_schedule_health(rows: Rows) -> Rows:
         "overdue": silence > schedule_limit_s(),
         "failing": pl.col("last_executed_status").is_in(_FAILED),
     }
-    return rows.with_columns(schedule_health=first_that_holds(words).fill_null("healthy"))
+    health = {
+        "ok": is_disabled,
+        "misfired": pl.col("schedule_health") == "overdue",
+        "running": pl.col("n_running") > 0,
+        "due": pl.col("next_fire_in_s") <= 0,
+    }
+    return rows.with_columns(
+        schedule_health=first_that_holds(words).fill_null("healthy")
+    ).with_columns(health=first_that_holds(health).fill_null("ok"))
