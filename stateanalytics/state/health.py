@@ -11,8 +11,6 @@ Severity is how much attention a state needs: a cascade over three axes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
-from operator import and_
 from typing import Annotated, Any, NamedTuple
 
 import narwhals as nw
@@ -216,7 +214,7 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     sign_age_s, due_age_s = nw.col(SIGN_AGE), nw.col(DUE_AGE)
     late_s = nw.max_horizontal(cadence * policy.overdue_cadences, cadence + policy.overdue_grace_s)
     facts = (cadence, n_running, sign_age_s, due_age_s)
-    has_no_record = reduce(and_, (fact.is_null() for fact in facts))
+    has_no_record = nw.all_horizontal(*(fact.is_null() for fact in facts), ignore_nulls=False)
     is_fire = table.has_status("schedule_run", "running")
     is_engine = is_open("engine_run")
     named = {

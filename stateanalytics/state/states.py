@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
-from operator import or_
 from typing import Any
 
 import narwhals as nw
@@ -178,7 +176,7 @@ def _with_codes(frame: Frame, table: StatusTable) -> Frame:
         )
     # Choosing between columns of text costs more than joining them.
     joined = nw.concat_str(*pieces, separator=schema.CODE_SEPARATOR, ignore_nulls=True)
-    is_any = reduce(or_, (~nw.col(name).is_null() for name in pieces))
+    is_any = nw.any_horizontal(*(~nw.col(name).is_null() for name in pieces), ignore_nulls=False)
     return frame.with_columns(reason_codes=nw.when(is_any).then(joined))
 
 
