@@ -133,6 +133,15 @@ def run(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int
     return run
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home directory, and no variable that names a place elsewhere."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
 SAMPLE_READ: dict[Any, sa.Snapshot] = {}
 """What commands have read of the shipped sample, with all that was made of it since."""
 

@@ -394,10 +394,8 @@ def test_the_shipped_tree_holds_every_generation_of_files(shipped: Facts) -> Non
     assert shipped.findings.filter(severity="error").is_empty()
 
 
-def test_without_a_name_the_home_directory_is_looked_through(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("LIONAGI_HOME", raising=False)
-    write_json(tmp_path / ".agent-orchestrator", "web-1", record(lifecycle()))
+def test_without_a_name_the_home_directory_is_looked_through(home: Path) -> None:
+    write_json(home / ".agent-orchestrator", "web-1", record(lifecycle()))
     assert facts_of().entities["entity_id"].to_list() == ["web-1"]
 
 

@@ -255,13 +255,12 @@ def test_the_usual_places_are_summed_up_without_reading_until_they_change(
     assert summed_up(capsys) == again
 
 
-def test_a_first_look_leaves_out_only_older_transcripts_and_is_kept(tmp_path, monkeypatch, capsys):
+def test_a_first_look_leaves_out_only_older_transcripts_and_is_kept(
+    home, tmp_path, monkeypatch, capsys
+):
     """The newest are read first; the year-old ones are named, and the next run reads nothing."""
     place, ticks = copied("claude_code", tmp_path), count()
-    for variable in ("LIONAGI_HOME", "CODEX_HOME"):
-        monkeypatch.setenv(variable, str(tmp_path / "nothing"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place))
-    monkeypatch.setenv("HOME", str(tmp_path))
     newest = max(place.rglob("*.jsonl"), key=lambda path: path.stat().st_mtime)
     for year in range(2019, 2026):
         lines = newest.read_text("utf-8").replace("2026-05-", f"{year}-05-")

@@ -413,11 +413,8 @@ def test_schema_lists_and_finds(run, refused, store):
 
 
 @pytest.mark.slow
-def test_places_are_shown(run, monkeypatch, store, tmp_path):
+def test_places_are_shown(run, home, monkeypatch, store, tmp_path):
     monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
-        monkeypatch.delenv(variable, raising=False)
     code, out, _ = run("doctor")
     assert code == 0
     assert f"place: {store}: lionagi 0." in out
@@ -433,12 +430,9 @@ def test_places_are_shown(run, monkeypatch, store, tmp_path):
 
 
 @pytest.mark.slow
-def test_places_say_whose_of_which_version_and_how_large(run, monkeypatch, tmp_path):
+def test_places_say_whose_of_which_version_and_how_large(run, home, tmp_path):
     for name, place in (("claude_code", ".claude"), ("agent_orchestrator", ".agent-orchestrator")):
-        shutil.copytree(SAMPLES / name, tmp_path / place)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
-        monkeypatch.delenv(variable, raising=False)
+        shutil.copytree(SAMPLES / name, home / place)
     _, out, _ = run("doctor")
     told = dict(re.findall(r"^place: (.*?): (.*)$", out, re.MULTILINE))
     of_claude_code = r"Claude Code [\d.]+: \d+ files, [\d.]+ kB"
@@ -868,12 +862,9 @@ def test_help_has_examples(run):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_there", [True, False])
 def test_without_a_command_the_week_of_the_usual_places_is_summed_up(
-    run, store, monkeypatch, tmp_path, is_there
+    run, home, store, monkeypatch, is_there
 ):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent if is_there else tmp_path))
-    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "AO_DATA_DIR", "XDG_DATA_HOME"):
-        monkeypatch.setenv(variable, str(tmp_path / "nothing"))
+    monkeypatch.setenv("LIONAGI_HOME", str(Path(store).parent if is_there else home))
     code, out, err = run()
     of_sample = "83 of 140 ended runs completed"
     assert (code, of_sample in out) == (0, not is_there)
@@ -884,12 +875,9 @@ def test_without_a_command_the_week_of_the_usual_places_is_summed_up(
     assert last == f"The whole page: {program()} report{where} --open"
 
 
-def test_the_summary_of_a_week_is_that_of_the_page(run, monkeypatch, tmp_path):
+def test_the_summary_of_a_week_is_that_of_the_page(run, home, tmp_path):
     """Fewer sections are made, and no charts: the words are the same."""
     page = run("report", str(demo_path() / "history"), "-o", str(tmp_path / "week.html"))[1]
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for variable in ("LIONAGI_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "AO_DATA_DIR"):
-        monkeypatch.setenv(variable, str(tmp_path / "nothing"))
     assert page.splitlines()[1:] == run()[1].splitlines()[:-1]
 
 

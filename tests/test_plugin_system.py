@@ -228,11 +228,8 @@ def check_commands(expected):
 
 
 @pytest.mark.slow
-def test_without_a_name_its_usual_place_is_looked_up(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / ".pulse").symlink_to(folder)
+def test_without_a_name_its_usual_place_is_looked_up(folder, home):
+    (home / ".pulse").symlink_to(folder)
     assert "62" in command("sql", "SELECT count(*) AS n FROM entities")
 
 

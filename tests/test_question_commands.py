@@ -402,12 +402,9 @@ ASKED = re.findall(r"^\|[^|]+\| `stateanalytics ([^`]+)` \|", PAGE, re.M)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", ASKED)
-def test_each_command_of_the_page_of_questions_answers(run, monkeypatch, tmp_path, asked):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for variable in ("LIONAGI_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "AO_DATA_DIR"):
-        monkeypatch.delenv(variable, raising=False)
-    (tmp_path / ".lionagi").symlink_to(SAMPLES)
-    (tmp_path / ".agent-orchestrator").symlink_to(SAMPLES / "agent_orchestrator")
+def test_each_command_of_the_page_of_questions_answers(run, home, asked):
+    (home / ".lionagi").symlink_to(SAMPLES)
+    (home / ".agent-orchestrator").symlink_to(SAMPLES / "agent_orchestrator")
     code, out, err = run(*shlex.split(asked))
     assert (code, bool(out)) == (0, True), err
 

@@ -321,10 +321,7 @@ def test_nothing_that_ended_has_no_share(snap):
 
 
 @pytest.mark.slow
-def test_without_a_name_all_are_looked_up_in_the_home(tmp_path, monkeypatch):
-    for name in ("LIONAGI_HOME", "AO_DATA_DIR", "XDG_DATA_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+def test_without_a_name_all_are_looked_up_in_the_home(home, tmp_path):
     for system, place in {
         "lionagi": ".lionagi/state.db",
         "agent_orchestrator": ".agent-orchestrator",
