@@ -102,8 +102,6 @@ def _without_copies(
 def _groups(parts: Sequence[Parts], distinct: Sequence[int]) -> list[list[int]]:
     """Groups of two or more inputs with the same work, oldest observation first."""
     pairs = [(i, n) for n, pair in enumerate(_same_work(parts, distinct)) for i in pair]
-    if not pairs:
-        return []
     links = pl.DataFrame(pairs, schema={"node": pl.Int64, "id": pl.Int64}, orient="row")
     component = connected_components(len(parts), links)
     groups: dict[int, list[int]] = {}

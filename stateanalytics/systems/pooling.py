@@ -323,6 +323,9 @@ class Pooled:
     def of(cls, readings: Sequence[Reading], duplicates: Sequence[Place]) -> Pooled:
         """Pool inputs that were read."""
         parts = [each.part for each in readings]
+        if len(parts) == 1:  # there is nothing to compare
+            none = schema.FINDINGS.empty()
+            return cls(tuple(readings), tuple(duplicates), tuple(parts), {}, none)
         # Modules of other systems are not imported.
         frames = detail_frames(frozenset(part.system for part in parts))
         return cls(tuple(readings), tuple(duplicates), *observe_once(parts, frames))

@@ -369,21 +369,18 @@ def _runs_by_source(root: Path, names: Sequence[str]) -> dict[str, Archived]:
     runs: dict[str, dict[str, Manifest]] = {}
     wrong: dict[str, dict[Path, str]] = {}
     folder = root / MANIFESTS
-
-    def add(key: str, place: Path, found: Manifest | str) -> None:
-        if isinstance(found, Manifest):
-            runs.setdefault(key, {})[found.name] = found
-        else:
-            wrong.setdefault(key, {})[place] = found
-
-    for path in [folder / name for name in names if _TABLE.fullmatch(name)][-1:]:
-        for found in _runs_of_table(path):
-            add(*found)
+    tables = [folder / name for name in names if _TABLE.fullmatch(name)]
+    found = [each for path in tables[-1:] for each in _runs_of_table(path)]
+    compacted = {run.name for _, _, run in found if isinstance(run, Manifest)}
     for name in names:
         match = _NAME.fullmatch(name)
-        if match is None or name in runs.get(match[1], ()):
-            continue  # one that was compacted already
-        add(match[1], folder / name, _run_of_file(folder / name))
+        if match is not None and name not in compacted:
+            found.append((match[1], folder / name, _run_of_file(folder / name)))
+    for key, place, run in found:
+        if isinstance(run, Manifest):
+            runs.setdefault(key, {})[run.name] = run
+        else:
+            wrong.setdefault(key, {})[place] = run
     return {
         key: Archived(
             root,
