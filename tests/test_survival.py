@@ -355,6 +355,21 @@ def test_three_groups_have_two_degrees_of_freedom(lung):
     assert logrank(renamed, "third")["statistic"].item() == pytest.approx(found["statistic"])
 
 
+def test_groups_that_never_meet_in_a_stratum_are_tested_part_by_part(lung):
+    """Of two pairs of groups in strata of their own there are two differences, not three."""
+    half, quarter = (pl.int_range(pl.len()) % n for n in (2, 4))
+    spells = lung.with_columns(half=half, quarter=quarter)
+    for given in (spells, spells.with_columns(unit=pl.int_range(pl.len()) % 60)):
+        found = logrank(given, "quarter", strata="half").row(0, named=True)
+        parts = [logrank(given.filter(half=n), "quarter")["statistic"].item() for n in (0, 1)]
+        assert (found["df"], found["n_groups"]) == (2, 4)
+        if "unit" not in given.columns:
+            assert found["statistic"] == pytest.approx(sum(parts))
+            assert found["p_value"] == pytest.approx(math.exp(-sum(parts) / 2))
+    apart = logrank(spells, "quarter", strata="quarter").row(0, named=True)
+    assert (apart["statistic"], apart["p_value"], apart["df"]) == (None, None, 0)
+
+
 def test_horizons_of_their_own_equal_asking_each_stratum_alone(aml):
     curve = kaplan_meier(aml, by="arm").with_columns(
         horizon=pl.when(pl.col("arm") == "Maintained").then(40.0).otherwise(20.0)

@@ -200,7 +200,11 @@ def _counts_at_ends(spells: pl.DataFrame, rho: float) -> pl.DataFrame:
 def _statistics(
     table: pl.DataFrame, unit_covariance: pl.DataFrame, degrees: pl.DataFrame
 ) -> pl.DataFrame:
-    """Chi-square of each test: observed minus expected over all groups but the last."""
+    """Chi-square of each test: observed minus expected over all groups but the last.
+
+    Groups that are never at risk together, as in strata of their own, have no covariance: the
+    degrees of freedom are the rank of it, which is then less than the number of groups but one.
+    """
     n, d, n_g = pl.col("n"), pl.col("d"), pl.col("n_at_risk")
     # Sorted, because the last digit of a float sum depends on the order.
     difference = (
@@ -237,18 +241,20 @@ def _statistics(
             continue
         vector = groups["u"].to_list()[:-1]
         v_independent, v_units = (
-            [[v[test, row, column] for column in kept] if v else [] for row in kept]
+            [[v.get((test, row, column), 0.0) for column in kept] if v else [] for row in kept]
             for v in (independent, by_unit if test in clustered else {})
         )
         # One elimination solves V x = u for the statistic, and V X = V_units for its effects.
         right = [[u, *row] for u, row in zip(vector, v_units, strict=True)]
-        solved = _solve(v_independent, right)
+        solved, df = _solve(v_independent, right)
+        if not df:
+            continue
         statistic = math.fsum(u * row[0] for u, row in zip(vector, solved, strict=True))
-        result: _Result = (statistic, chi_square_tail(statistic, len(kept)), 1.0, math.inf)
+        result: _Result = (statistic, chi_square_tail(statistic, df), 1.0, math.inf)
         if test in clustered:
             effects = [row[1:] for row in solved]
-            result = _clustered_test(statistic, effects, *clustered[test])
-        rows.append((test, len(kept), *result))
+            result = _clustered_test(statistic, effects, df, *clustered[test])
+        rows.append((test, df, *result))
     names = ("statistic", "p_value", "effect", "degrees")
     shape = {_TEST: pl.UInt32, "df": pl.Int64, **dict.fromkeys(names, pl.Float64)}
     return pl.DataFrame(rows, schema=shape, orient="row")
@@ -257,6 +263,7 @@ def _statistics(
 def _clustered_test(
     statistic: float,
     effects: list[list[float]],
+    size: int,
     unit_degrees: float,
     n: int,
     has_enough_units: bool,
@@ -268,8 +275,8 @@ def _clustered_test(
     """
     if not has_enough_units:
         return None, None, None, None
-    size = len(effects)
-    trace = math.fsum(effects[i][i] for i in range(size))
+    places = range(len(effects))
+    trace = math.fsum(effects[i][i] for i in places)
     # At least 1: few units that happen to be similar understate their variance.
     effect = max(trace / size, 1.0)
     # Only the part of the variance that is due to units has their few degrees of freedom.
@@ -278,15 +285,15 @@ def _clustered_test(
     df = float(size)
     if due:
         df = trace**2 / math.fsum(
-            effects[i][j] * effects[j][i] for i in range(size) for j in range(size)
+            effects[i][j] * effects[j][i] for i in places for j in places
         )
     # The tail of Fisher's F with df and degrees, as a beta probability.
     ratio = degrees / (degrees + df * statistic / effect / size)
     return statistic / effect, beta_cdf(ratio, degrees / 2, df / 2), effect, degrees
 
 
-def _solve(matrix: list[list[float]], right: list[list[float]]) -> list[list[float]]:
-    """Gaussian elimination with pivoting, for a handful of unknowns (groups)."""
+def _solve(matrix: list[list[float]], right: list[list[float]]) -> tuple[list[list[float]], int]:
+    """Gaussian elimination with pivoting, for a handful of unknowns (groups), and the rank."""
     size = len(matrix)
     rows = [[*row, *values] for row, values in zip(matrix, right, strict=True)]
     for i in range(size):
@@ -305,7 +312,7 @@ def _solve(matrix: list[list[float]], right: list[list[float]]) -> list[list[flo
         for column, value in enumerate(rows[i][size:]):
             rest = sum(rows[i][j] * solution[j][column] for j in range(i + 1, size))
             solution[i][column] = (value - rest) / rows[i][i]
-    return solution
+    return solution, sum(1 for i in range(size) if rows[i][i])
 
 
 def _covariance_by_unit(
