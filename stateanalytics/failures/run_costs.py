@@ -426,10 +426,6 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
     >>> prices().filter(model="gpt-5").select("input_usd", "cache_read_usd", "output_usd").rows()
     [(1.25, 0.125, 10.0)]
     """
-    return _price_table(own)
-
-
-def _price_table(own: str | Path | None) -> pl.DataFrame:
     listed = tomllib.loads(package_text("stateanalytics.core", "prices.toml"))
     tables = [_price_rows(listed, "stateanalytics")]
     if own is not None:
@@ -440,6 +436,10 @@ def _price_table(own: str | Path | None) -> pl.DataFrame:
         tables.insert(0, _price_rows(whole, str(path)))
     every = pl.concat(tables).lazy()
     return every.unique("model", keep="first", maintain_order=True).sort("model").collect()
+
+
+# Functions that take a file as ``prices`` have no other name for it.
+_price_table = prices
 
 
 def _price_rows(whole: Mapping[str, Any], origin: str) -> pl.DataFrame:
