@@ -442,7 +442,7 @@ def _axes(rows: pl.DataFrame) -> pl.DataFrame:
     display = pl.when(pl.col("situation") == "blocked").then(pl.format(_BLOCKED_DISPLAY, output))
     # The shared rules judge the health of open work; its parts have none.
     is_judged = pl.col("situation") == "open"
-    recorded = situations.add_axes(rows, "lifecycle", "outcome_word", "health", "delivery")
+    recorded = situations.add_axes(rows, "outcome_word")
     return recorded.select(
         *(*schema.ENTITY_KEY, *_OPEN_FACTS),
         *("recorded_lifecycle", "recorded_outcome", "recorded_delivery"),
