@@ -13,7 +13,7 @@ import pytest
 import stateanalytics as sa
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts, changed_facts
-from stateanalytics.systems.agent_orchestrator.go_sessions import GoTables, add_silence, go_statuses
+from stateanalytics.systems.agent_orchestrator.go_sessions import add_silence, go_statuses
 from stateanalytics.systems.history import facts_at
 from tests.ao_trees import facts_of
 
@@ -189,8 +189,7 @@ def test_a_pull_request_that_is_given_away_no_longer_speaks_for_its_first_sessio
     ).with_columns(created_at=pl.lit(AS_OF) + pl.duration(minutes="seq"))
     pulls = pl.DataFrame({"url": [url], "source_branch": "a", "target_branch": "main"})
     aliases = pl.DataFrame(schema=dict.fromkeys(("alias_url", "canonical_url"), pl.String))
-    frames = {"change_log": changes, "pr": pulls, "pr_url_alias": aliases}
-    tables = GoTables(frames, schema.FINDINGS.empty())
+    tables = {"change_log": changes, "pr": pulls, "pr_url_alias": aliases}
     stood = go_statuses(tables).sort("seq")
     assert stood.select("session_id", "decided_status").rows() == [
         ("a", "idle"), ("a", "mergeable"), ("b", "idle"), ("b", "mergeable"),

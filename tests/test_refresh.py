@@ -500,7 +500,7 @@ def test_inputs_that_came_or_went_are_noticed(tmp_path):
 def test_who_reads_once_keeps_nothing_to_go_on_from(tmp_path, monkeypatch):
     """What a command reads is the same, in less memory, and can be read again all the same."""
     store, tables, are_gone = first(tmp_path / "state.db"), [], []
-    read_raw, with_ends = lionagi.read_raw, lionagi._with_ends
+    read_raw, add_starts = lionagi.read_raw, lionagi.directories.add_starts
 
     def watched(*arguments, **options):
         tables.append(weakref.ref((told := read_raw(*arguments, **options))[0]["messages"]))
@@ -509,10 +509,10 @@ def test_who_reads_once_keeps_nothing_to_go_on_from(tmp_path, monkeypatch):
     def looked(*arguments):
         gc.collect()
         are_gone.append(tables[-1]() is None)
-        return with_ends(*arguments)
+        return add_starts(*arguments)
 
     monkeypatch.setattr(lionagi, "read_raw", watched)
-    monkeypatch.setattr(lionagi, "_with_ends", looked)
+    monkeypatch.setattr(lionagi.directories, "add_starts", looked)
     once, kept = read_for_once(store, as_of=AS_OF), read(store)
     assert_same(once, kept)
     assert are_gone == [True, False]

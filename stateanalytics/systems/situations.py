@@ -104,31 +104,30 @@ def first_that_holds(rules: Mapping[str, pl.Expr]) -> pl.Expr:
     )
 
 
-def add_axes(
-    entities: pl.DataFrame, lifecycle: str, outcome: str, health: str, delivery: str
-) -> pl.DataFrame:
+def add_axes(entities: pl.DataFrame, outcome: str = "outcome") -> pl.DataFrame:
     """Add the ``recorded_`` axes from columns in ADR-0033's words.
 
     Parameters
     ----------
     entities : polars.DataFrame
-        One row per entity.
-    lifecycle, outcome, health, delivery : str
-        Columns; null: it does not apply. Without a lifecycle nothing is known: *unknown*.
+        One row per entity, with ``lifecycle``, ``health`` and ``delivery``; null: it does not
+        apply. Without a lifecycle nothing is known: *unknown*.
+    outcome : str
+        The column of the outcome.
 
     Examples
     --------
-    >>> rows = pl.DataFrame({"a": ["failed", None], "b": ["failed", None], "c": ["ok", None]})
-    >>> add_axes(rows.with_columns(d=None), "a", "b", "c", "d").select(
+    >>> rows = pl.DataFrame({"lifecycle": ["failed", None], "health": ["ok", None]})
+    >>> add_axes(rows.with_columns(outcome="lifecycle", delivery=None)).select(
     ...     "recorded_lifecycle", "recorded_outcome", "recorded_health").rows()
     [('failed', 'failed', 'ok'), ('unknown', 'unknown', 'none')]
     """
     unknown, none = pl.lit("unknown"), pl.lit(schema.NO_WORD)
     return entities.with_columns(
-        recorded_lifecycle=pl.coalesce(lifecycle, unknown),
-        recorded_outcome=pl.when(pl.col(lifecycle).is_null()).then(unknown).otherwise(outcome),
-        recorded_health=pl.coalesce(health, none),
-        recorded_delivery=pl.coalesce(delivery, none),
+        recorded_lifecycle=pl.coalesce("lifecycle", unknown),
+        recorded_outcome=pl.when(pl.col("lifecycle").is_null()).then(unknown).otherwise(outcome),
+        recorded_health=pl.coalesce("health", none),
+        recorded_delivery=pl.coalesce("delivery", none),
     )
 
 
@@ -296,9 +295,8 @@ def add_situations(
     joined = left_joined(works, table.select("situation", *_AXES), on="situation")
     empty = pl.when(~pl.col("has_output").fill_null(value=True)).then("delivery_without_output")
     is_judged = pl.col("health").fill_null("") == BY_RULES
-    axes = add_axes(
-        joined.with_columns(delivery=pl.coalesce(empty, "delivery")), *_AXES[:4]
-    ).with_columns(recorded_health=pl.when(~is_judged).then("recorded_health"))
+    axes = add_axes(joined.with_columns(delivery=pl.coalesce(empty, "delivery")))
+    axes = axes.with_columns(recorded_health=pl.when(~is_judged).then("recorded_health"))
     whys = pl.concat_list("situation", also).list.drop_nulls().list.join(" ")
     with_whys = axes.with_columns(whys=whys)
     # Thousands of calls ended in the same way: their reasons are worded one time for all.

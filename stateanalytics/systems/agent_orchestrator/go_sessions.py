@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -52,23 +51,8 @@ Texts that people, models and tools wrote are not read, but for the errors of wh
 """
 
 
-@dataclass(frozen=True)
-class GoTables:
-    """The tables of one database of the Go rewrite, moments in UTC.
-
-    Attributes
-    ----------
-    frames : mapping of str to polars.DataFrame
-        Every table of `TABLES`; an absent one has no rows.
-    findings : polars.DataFrame
-        What was wrong with their cells.
-    """
-
-    frames: Mapping[str, pl.DataFrame]
-    findings: pl.DataFrame
-
-    def __getitem__(self, table: str) -> pl.DataFrame:
-        return self.frames[table]
+GoTables = Mapping[str, pl.DataFrame]
+"""Every table of `TABLES` of one database, moments in UTC; an absent one has no rows."""
 
 
 def is_go(store: Store) -> bool:
@@ -76,8 +60,8 @@ def is_go(store: Store) -> bool:
     return set(NEEDED) <= set(store.tables)
 
 
-def read_go(store: Store) -> GoTables:
-    """Tables of the Go rewrite on state, failure, usage and time.
+def read_go(store: Store) -> tuple[GoTables, pl.DataFrame]:
+    """Tables of the Go rewrite on state, failure, usage and time, and findings on their cells.
 
     It writes an empty text where it knows nothing, which is null here.
     """
@@ -96,7 +80,7 @@ def read_go(store: Store) -> GoTables:
     frames["sessions"] = sessions.filter(ids.is_first_distinct() & ids.is_not_null())
     n_lost = sessions.height - frames["sessions"].height
     findings.append(counted(store.label, "id.unusable", n_lost, table="sessions"))
-    return GoTables(frames, all_findings(*findings))
+    return frames, all_findings(*findings)
 
 
 def go_moment(text: pl.Expr) -> pl.Expr:

@@ -177,8 +177,7 @@ def session_entities(
     # To extract a group takes four times as long.
     seen = pl.col("evidence_text").str.extract_all(_SEEN_AT).list.first()
     seen_at = columns.stored_moment(seen.str.split(" at=").list.last())
-    axes = ("lifecycle", "outcome", "health", "delivery")
-    entities = add_axes(_with_parents(current), *axes).select(
+    entities = add_axes(_with_parents(current)).select(
         pl.col("^recorded_.*$", "entity_id", "parent_id", "kind", "name", "project", "agent"),
         pl.col("n_messages", "last_message_at", "created_at", "n_children", *go_work.SUMS),
         entity_type=pl.lit("session"),
@@ -601,13 +600,13 @@ def _from_databases(
             stored["entries"].append(entries)
             stored["findings"].append(findings)
         if go_sessions.is_go(store):
-            tables = go_sessions.read_go(store)
+            tables, of_cells = go_sessions.read_go(store)
             statuses, work = go_sessions.go_statuses(tables), go_work.read_work(tables)
             path = faults.below(str(store.path))
             changes = go_sessions.go_changes(tables, statuses, bodies=bodies)
             stored["sessions"].append(go_sessions.read_go_sessions(tables, statuses, path=path))
             stored["entries"].extend([changes, go_work.go_entries(tables)])
-            stored["findings"].extend([tables.findings, go_findings(tables, store.label)])
+            stored["findings"].extend([of_cells, go_findings(tables, store.label)])
             words = ["entity_type", "entity_id"]
             stored[frames.WORK.name].append(work.join(read_words(store), on=words, how="left"))
             stored[frames.USAGE.name].append(go_work.read_usage(tables))

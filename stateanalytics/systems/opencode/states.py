@@ -217,7 +217,7 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
     steps, tools = (_call_situations(calls, executions) for calls in (steps, tools))
     runs = _stacked(session=sessions, turn=turns, execution=executions)
     calls = _stacked(step=steps, tool_call=tools)
-    reasons = pl.concat([_run_reasons(runs), _call_reasons(calls)], how="diagonal")
+    reasons = pl.concat([_run_reasons(runs), _call_reasons(calls)])
     axes = _axes(pl.concat([runs, calls], how="diagonal"))
     return situations.with_recorded(entities, axes, reasons)
 
@@ -384,8 +384,7 @@ def _run_reasons(runs: pl.DataFrame) -> pl.DataFrame:
         of_event.then(detail).otherwise(if_pending.then(n_waiting).otherwise("message")),
     )
     confidence = pl.when(is_observed_end & is_unsure).then("cause_confidence")
-    reasons = _worded(runs.with_columns(why=whys).explode("why"), confidence, evidence)
-    return situations.numbered(reasons, schema.ENTITY_KEY)
+    return _worded(runs.with_columns(why=whys).explode("why"), confidence, evidence)
 
 
 def _worded(rows: pl.DataFrame, confidence: pl.Expr, evidence: pl.Expr) -> pl.DataFrame:
@@ -393,7 +392,8 @@ def _worded(rows: pl.DataFrame, confidence: pl.Expr, evidence: pl.Expr) -> pl.Da
     error, cause = pl.col("error_message"), pl.col("cause").fill_null("unknown")
     is_quoted = pl.col("is_quoted") & (error.str.strip_chars() != "")
     return rows.join(_REASONS, on="why", maintain_order="left").select(
-        *(*schema.ENTITY_KEY, "place", "dimension"),
+        *(*schema.ENTITY_KEY, "dimension"),
+        order="place",
         code=pl.col("code").str.replace("{cause}", cause, literal=True),
         message=pl.when(is_quoted).then(error).otherwise("message"),
         claim_status=pl.when(confidence < 1).then(pl.lit(situations.INFERRED)).otherwise("claim"),
@@ -430,8 +430,7 @@ def _call_reasons(calls: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce("error_message", finish, exit_code.cast(pl.String), pl.lit("")),
     )
     confidence = pl.when(has_cause).then("cause_confidence")
-    reasons = _worded(calls.with_columns(why=why), confidence, evidence)
-    return reasons.drop("place").with_columns(order=pl.lit(0, pl.Int64))
+    return _worded(calls.with_columns(why=why), confidence, evidence)
 
 
 def _axes(rows: pl.DataFrame) -> pl.DataFrame:
@@ -442,7 +441,7 @@ def _axes(rows: pl.DataFrame) -> pl.DataFrame:
     display = pl.when(pl.col("situation") == "blocked").then(pl.format(_BLOCKED_DISPLAY, output))
     # The shared rules judge the health of open work; its parts have none.
     is_judged = pl.col("situation") == "open"
-    recorded = situations.add_axes(rows, "lifecycle", "outcome_word", "health", "delivery")
+    recorded = situations.add_axes(rows, "outcome_word")
     return recorded.select(
         *(*schema.ENTITY_KEY, *_OPEN_FACTS),
         *("recorded_lifecycle", "recorded_outcome", "recorded_delivery"),
