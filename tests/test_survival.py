@@ -359,11 +359,11 @@ def test_groups_that_never_meet_in_a_stratum_are_tested_part_by_part(lung):
     """Of two pairs of groups in strata of their own there are two differences, not three."""
     half, quarter = (pl.int_range(pl.len()) % n for n in (2, 4))
     spells = lung.with_columns(half=half, quarter=quarter)
-    for given in (spells, spells.with_columns(unit=pl.int_range(pl.len()) % 60)):
-        found = logrank(given, "quarter", strata="half").row(0, named=True)
-        parts = [logrank(given.filter(half=n), "quarter")["statistic"].item() for n in (0, 1)]
+    for rows in (spells, spells.with_columns(unit=pl.int_range(pl.len()) % 60)):
+        found = logrank(rows, "quarter", strata="half").row(0, named=True)
+        parts = [logrank(rows.filter(half=n), "quarter")["statistic"].item() for n in (0, 1)]
         assert (found["df"], found["n_groups"]) == (2, 4)
-        if "unit" not in given.columns:
+        if "unit" not in rows.columns:
             assert found["statistic"] == pytest.approx(sum(parts))
             assert found["p_value"] == pytest.approx(math.exp(-sum(parts) / 2))
     apart = logrank(spells, "quarter", strata="quarter").row(0, named=True)

@@ -253,7 +253,7 @@ def _statistics(
         result: _Result = (statistic, chi_square_tail(statistic, df), 1.0, math.inf)
         if test in clustered:
             effects = [row[1:] for row in solved]
-            result = _clustered_test(statistic, effects, df, *clustered[test])
+            result = _clustered_test(statistic, effects, *clustered[test], size=df)
         rows.append((test, df, *result))
     names = ("statistic", "p_value", "effect", "degrees")
     shape = {_TEST: pl.UInt32, "df": pl.Int64, **dict.fromkeys(names, pl.Float64)}
@@ -263,10 +263,11 @@ def _statistics(
 def _clustered_test(
     statistic: float,
     effects: list[list[float]],
-    size: int,
     unit_degrees: float,
     n: int,
     has_enough_units: bool,
+    *,
+    size: int,
 ) -> _Result:
     """Statistic, p-value, design effect and its degrees of freedom; None with too few units.
 
@@ -284,9 +285,7 @@ def _clustered_test(
     degrees = 1 / (due / unit_degrees + (1 - due) / n)
     df = float(size)
     if due:
-        df = trace**2 / math.fsum(
-            effects[i][j] * effects[j][i] for i in places for j in places
-        )
+        df = trace**2 / math.fsum(effects[i][j] * effects[j][i] for i in places for j in places)
     # The tail of Fisher's F with df and degrees, as a beta probability.
     ratio = degrees / (degrees + df * statistic / effect / size)
     return statistic / effect, beta_cdf(ratio, degrees / 2, df / 2), effect, degrees
