@@ -156,7 +156,7 @@ REFUSED = [
     ("failures.change", {"fdr": 0}, "fdr must be a share between 0 and 1; found 0"),
     ("failures.change", {"earlier": "x"}, "needs a snapshot; found str"),
     ("failures.related", {"n": 0}, "n needs a whole number"),
-    ("survival.duration_change", {"by": "colour"}, r"of spells; unknown are \['colour'\]"),
+    ("survival.duration_change", {"by": "colour"}, "no column of spells 'colour'; there are"),
     ("survival.duration_change", {"fdr": 5}, "fdr must be a share"),
     ("sa.report", {"window": "2026-W60"}, "no week 60 in 2026"),
     ("sa.report", {"window": "2027-W01"}, "the data end, or are read as of, 2026"),

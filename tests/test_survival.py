@@ -85,7 +85,9 @@ def test_aml_medians_equal_r_on_every_scale(aml, conf_type, maintained, nonmaint
 
 
 def test_an_unknown_scale_or_level_is_refused(aml):
-    with pytest.raises(ArgumentError, match="no conf_type 'arcsin'; there are log-log, log, plain"):
+    with pytest.raises(
+        ArgumentError, match="no value of conf_type 'arcsin'; there are log-log, log, plain"
+    ):
         kaplan_meier(aml, conf_type="arcsin")
     with pytest.raises(ArgumentError, match="between 0 and 1; found 95"):
         kaplan_meier(aml, conf_level=95)
@@ -97,7 +99,7 @@ def test_the_flats_of_r_itself_are_read_from_the_left_or_the_middle():
     middle = quantiles(curve, probs, flat="middle")
     assert middle["duration_s"].to_list() == [1, 3.5, 6, 9, 9.5, None]
     assert quantiles(curve, probs)["duration_s"].to_list() == [1, 1, 6, 9, 9, None]
-    with pytest.raises(ArgumentError, match="no flat 'right'; there are left, middle"):
+    with pytest.raises(ArgumentError, match="no value of flat 'right'; there are left, middle"):
         quantiles(curve, probs, flat="right")
 
 

@@ -118,11 +118,11 @@ def spells(
     ['as_of', 'last_activity', 'time_limit']
     """
     checked_snapshot(snap, "survival.spells")
-    check_one_of(per, ("attempt", "work"), "per")
-    check_one_of(cohort, ("started", "active"), "cohort")
-    check_one_of(timeouts, ("cut_off", "event"), "timeouts")
-    check_one_of(silent_runs, ("last_activity", "as_of"), "silent_runs")
-    check_one_of(observed_ends, ("last_activity", "left_out"), "observed_ends")
+    check_one_of(per, ("attempt", "work"), "value of per")
+    check_one_of(cohort, ("started", "active"), "value of cohort")
+    check_one_of(timeouts, ("cut_off", "event"), "value of timeouts")
+    check_one_of(silent_runs, ("last_activity", "as_of"), "value of silent_runs")
+    check_one_of(observed_ends, ("last_activity", "left_out"), "value of observed_ends")
     as_of = snap.as_of
     within = None if window is None else read_window(window, as_of=as_of)
     runs = runs_of(rows_of(snap, policy=policy, states=states, rows=rows))

@@ -330,7 +330,7 @@ def elapsed_counts(
     ...     }
     ... )
     >>> elapsed_counts(runs, [1800.0, 7200.0]).rows()
-    [(1, 1.0, 1, 1.0, 0.0, 0.0, 0.0), (2, 1.0, 0, 0.0, 0.0, 0.5, 2.0)]
+    [(1, 1.0, 1.0, 0.0, 0.0, 0.0), (2, 1.0, 0.0, 0.0, 0.5, 2.0)]
     """
     weight, length = pl.col("weight"), pl.col("duration_s")
     is_good = pl.col("ended") & pl.col("is_good").fill_null(False)
