@@ -43,17 +43,12 @@ def shape_of(command):
     return (words[1], *(word for word in words if word.startswith("-")))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("read_once")
+# CI runs every command of two pages, and of the others one of each shape.
 @pytest.mark.parametrize(
     ("names", "is_every"),
-    [
-        (next(iter(STORES.values())), False),
-        # CI runs every command of two pages, and of the others one of each shape.
-        *(
-            pytest.param(names, is_whole() or place in (0, len(STORES) - 1), marks=pytest.mark.slow)
-            for place, names in enumerate(STORES.values())
-        ),
-    ],
+    [(each, is_whole() or n in (0, len(STORES) - 1)) for n, each in enumerate(STORES.values())],
 )
 def test_every_command_of_a_page_runs(names, is_every, capsys, tmp_path, monkeypatch):
     folder = tmp_path / "it's a b"

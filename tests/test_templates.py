@@ -577,6 +577,7 @@ def test_what_tells_failures_apart_by_its_position_is_kept(messages):
     assert len(set(templates(*messages))) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("envelope", ["none", "behind"])
 def test_work_in_parts_gives_what_work_at_once_does(monkeypatch, envelope):
     said = in_envelope({"none": "SAID", "behind": BEHIND}[envelope], sentences(300))
