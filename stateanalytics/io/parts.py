@@ -45,8 +45,8 @@ class Parts:
         Size of the input.
     is_live : bool
         Whether a writer had it open.
-    store : Store, optional
-        A private copy that stays open for raw tables; the pooling step closes it.
+    stores : tuple of Store
+        Private copies that stay open for raw tables; the pooling step closes them.
     kept : object
         State from which the next read of the same input can continue, of the system's own type.
     proven_at : polars.Series
@@ -74,18 +74,14 @@ class Parts:
     label: str = ""
     size_bytes: int = 0
     is_live: bool = False
-    store: Store | None = None
+    stores: tuple[Store, ...] = ()
     kept: Any = None
+    fingerprint: str = ""
     proven_at: pl.Series = field(default_factory=lambda: pl.Series(dtype=MOMENT))
     inputs: tuple[Path, ...] = ()
     opened: tuple[str, ...] | None = None
     span: tuple[datetime | None, datetime | None] | None = None
     digested: Digested | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """The digest of its rows; empty where it was not computed."""
-        return "" if self.digested is None else self.digested.fingerprint
 
     @classmethod
     def unread(cls, findings: pl.DataFrame, label: str) -> Parts:
@@ -180,7 +176,7 @@ def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Dige
 
     Numbers of rows (``seq``) are excluded too: compacting a file may change them.
     """
-    unknown = [part for part in parts if part.digested is None]
+    unknown = [part for part in parts if not part.fingerprint and part.digested is None]
     computed = iter(
         digested(
             [
@@ -193,7 +189,10 @@ def digests(parts: Sequence[Parts], before: Digested | None = None) -> list[Dige
             before,
         )
     )
-    return [part.digested or next(computed) for part in parts]
+    return [
+        Digested(part.fingerprint) if part.fingerprint else part.digested or next(computed)
+        for part in parts
+    ]
 
 
 def digested(

@@ -165,8 +165,8 @@ class Archiving:
                 files = "" if part.inputs else self._digest(place, part.system, began)
                 return self.add(part, *source.key, files=files, observed_at=began)
             finally:
-                if part.store is not None:
-                    part.store.close()
+                for store in part.stores:
+                    store.close()
         except (SourceError, ArgumentError, NoRoomError) as error:
             return outcome(place.label, system, "failed", message=_with_hint(error))
 

@@ -196,7 +196,7 @@ def _kept_of(kept: LastRead | None) -> LastRead | None:
 
 def _without_handles(part: Parts) -> Parts:
     details = Frames(unevaluated(part.details))
-    return replace(part, details=details, store=None, kept=None, digested=None)
+    return replace(part, details=details, stores=(), kept=None, fingerprint="", digested=None)
 
 
 @dataclass(frozen=True)
@@ -208,13 +208,16 @@ class Reading:
     place : Place
         What was read.
     part : Parts
-        Its rows, with their fingerprint.
+        Its rows.
+    digested : Digested
+        The fingerprint of the rows.
     state : str or None
         A digest of its files, which changes when somebody writes to them; None: not known.
     """
 
     place: Place
     part: Parts
+    digested: Digested
     state: str | None
 
     @classmethod
@@ -226,32 +229,36 @@ class Reading:
         last: Reading | None = None,
     ) -> list[Reading]:
         """The readings of places that were read together; ``last`` is the one before, of one."""
-        readings = []
-        owns = digests(parts, None if last is None else last.part.digested)
-        for place, part, own in zip(places, parts, owns, strict=True):
-            known = (place, part.system, part.inputs)
-            of_store = "" if part.store is None else part.store.state
-            state = state_of_files(*known, began, of_store, opened=part.opened)
-            readings.append(cls(place, replace(part, digested=own), state))
-        return readings
+        known = None if last is None else last.digested
+        of_stores = [part.stores[0].state if part.stores else "" for part in parts]
+        states = [
+            state_of_files(place, part.system, part.inputs, began, of_store, opened=part.opened)
+            for place, part, of_store in zip(places, parts, of_stores, strict=True)
+        ]
+        return list(map(cls, places, parts, digests(parts, known), states))
+
+    @property
+    def digest(self) -> str:
+        """The fingerprint of its rows."""
+        return self.digested.fingerprint
 
     def is_current(self, place: Place) -> bool:
         """Whether reading the place again would give the same."""
         if place != self.place or self.state is None:
             return False
-        of_store = state_of_store(place.path) if self.part.store else ""
+        of_store = state_of_store(place.path) if self.part.stores else ""
         known = (place, self.part.system, self.part.inputs)
         return self.state == state_of_files(*known, datetime.now(UTC), of_store)
 
     @property
     def is_open(self) -> bool:
-        """Whether its store is open, if it has one."""
-        return self.part.store is None or self.part.store.is_open
+        """Whether all of its stores are open."""
+        return all(store.is_open for store in self.part.stores)
 
     def reused(self, place: Place) -> Reading:
-        """The same rows with a new handle of its store, and its place as it is now."""
-        store = self.part.store and self.part.store.share()
-        return replace(self, place=place, part=replace(self.part, store=store))
+        """The same rows with new handles of its stores, and its place as it is now."""
+        stores = tuple(store.share() for store in self.part.stores)
+        return replace(self, place=place, part=replace(self.part, stores=stores))
 
     @property
     def look(self) -> Look | None:

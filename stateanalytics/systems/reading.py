@@ -173,8 +173,8 @@ def read_and_keep(
                 begin(place.label)
                 same = unchanged.get(place.label)
                 reading = next(fresh) if same is None else same.reused(place)
-                if reading.part.store is not None:
-                    open_stores.enter_context(reading.part.store)
+                for store in reading.part.stores:
+                    open_stores.enter_context(store)
                 readings.append(reading)
         if all(not each.part.system for each in readings):
             raise _nothing_read([each.part for each in readings])
@@ -189,11 +189,12 @@ def read_and_keep(
             facts = with_processes(facts, places)
         open_stores.pop_all()
     stores = []
-    for store in filter(None, (each.part.store for each in readings)):
-        if store.label in pooled.same_as:
-            store.close()
-        else:
-            stores.append(store)
+    for each in readings:
+        for store in each.part.stores:
+            if each.part.label in pooled.same_as:
+                store.close()
+            else:
+                stores.append(store)
     memory = Memory({each.part.label: each for each in readings}, pooled) if keep else Memory()
     return facts, tuple(stores), memory
 
@@ -329,7 +330,7 @@ def read_place(
         kept = _kept_by(finder, before)
         return _with_unread(_cached(cache, place, finder.name, kept, read_files), place)
     with ExitStack() as opened:
-        last = None if before is None else before.store
+        last = before.stores[0] if before is not None and before.stores else None
         store = opened.enter_context(
             open_store(place.path, label=place.label, salvage=on_error == "salvage", earlier=last)
         )
@@ -368,7 +369,7 @@ def read_place(
         label=store.label,
         size_bytes=store.size_bytes,
         is_live=store.is_live,
-        store=store,
+        stores=(store,),
     )
 
 
@@ -487,8 +488,8 @@ def _with_words(part: Parts) -> Parts:
 def _nothing_read(parts: Sequence[Parts]) -> SourceError:
     """The error for a read without any input that could be read, from the first of them."""
     first = parts[0]
-    if first.store and first.findings["code"].to_list() == ["source.skipped"]:
-        return _no_store(first.store)
+    if first.stores and first.findings["code"].to_list() == ["source.skipped"]:
+        return _no_store(first.stores[0])
     problem = first.findings["message"][0]
     return SourceError(
         f"Nothing could be read: of {first.label!r}, {problem}.",

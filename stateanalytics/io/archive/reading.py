@@ -27,7 +27,7 @@ from stateanalytics.io.archive.manifests import Archived, Manifest
 from stateanalytics.io.files import read_octets, read_parquet
 from stateanalytics.io.findings import all_findings, counted, noted
 from stateanalytics.io.observations import as_last_seen
-from stateanalytics.io.parts import Digested, Parts
+from stateanalytics.io.parts import Parts
 
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 _RANGE = re.compile(r"\s*(\d{4})-W(\d{2})\s*(?:\.\.\s*(?:(\d{4})-)?W(\d{2})\s*)?", re.IGNORECASE)
@@ -255,7 +255,7 @@ def _part_of_source(
         whole,
         findings=own if label == source.label else own.with_columns(source=pl.lit(label)),
         size_bytes=latest.size_bytes,
-        digested=Digested(latest.fingerprint) if is_all else None,
+        fingerprint=latest.fingerprint if is_all else "",
         span=(latest.first_at, latest.last_at) if is_all else None,
         label=label,
     )

@@ -198,8 +198,8 @@ def archive_part(
         If another process keeps writing to the archive; see `alone_in`.
     """
     part = _as_kept(part, options)
-    [own] = digests([part])
-    content = _digest_of_all(part, own.fingerprint)
+    part = replace(part, fingerprint=digests([part])[0].fingerprint)
+    content = _digest_of_all(part)
     with suppress(OSError):  # reported where something is written
         root.mkdir(parents=True, exist_ok=True)
     # A concurrent run would write the same rows and count them as new.
@@ -228,7 +228,7 @@ def archive_part(
             last_at=newest_proven([part]),
             is_live=part.is_live,
             size_bytes=part.size_bytes,
-            fingerprint=own.fingerprint,
+            fingerprint=part.fingerprint,
             content=content,
             files=files,
             counts={name: frame.height for name, frame in _frames_of(part)},
@@ -274,10 +274,10 @@ def no_more_room(root: Path, error: OSError) -> NoRoomError:
     )
 
 
-def _digest_of_all(part: Parts, of_facts: str) -> str:
+def _digest_of_all(part: Parts) -> str:
     """A digest of all kept frames; the facts are in the fingerprint already."""
     rest = [frame.drop("source") for name, frame in _frames_of(part) if name not in FACTS]
-    return sha256(f"{of_facts} {fingerprint(rest)}".encode()).hexdigest()
+    return sha256(f"{part.fingerprint} {fingerprint(rest)}".encode()).hexdigest()
 
 
 def _is_same(last: Manifest | None, content: str, options: Options) -> bool:
@@ -301,7 +301,7 @@ def _as_kept(part: Parts, options: Options) -> Parts:
         **masked,
         details={name: _masked(frame) for name, frame in part.details.items()},
         label=masked_text(part.label),
-        digested=None,
+        fingerprint="",
     )
 
 
