@@ -252,7 +252,7 @@ def no_such(what: str, name: object, known: Iterable[str]) -> ArgumentError:
     """The error for a name that is not among the known ones."""
     known = list(known)
     return ArgumentError(
-        f"There is no {what} {name!r}; there are {', '.join(known)}.",
+        f"There is no {what} {in_short(name)}; there are {', '.join(known)}.",
         "use one of these" + did_you_mean(str(name), known),
     )
 
@@ -262,6 +262,15 @@ def check_one_of(word: Any, known: Collection[str], what: str) -> str:
     if word not in known:
         raise no_such(what, word, known)
     return str(word)
+
+
+def check_option(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise an error unless the value of an argument is one of the known words."""
+    if value not in known:
+        raise ArgumentError(
+            f"{name} must be one of {', '.join(known)}; found {in_short(value)}.",
+            f"{name}={known[0]!r}" + did_you_mean(str(value), known),
+        )
 
 
 def check_share(name: str, value: Any, usual: float) -> None:

@@ -156,5 +156,5 @@ def test_the_sample_has_no_completion_of_two_hours(demo):
 
 
 def test_another_unit_is_refused(demo):
-    with pytest.raises(ArgumentError, match="no per 'turn'; there are attempt, work"):
+    with pytest.raises(ArgumentError, match="per must be one of attempt, work; found 'turn'"):
         sa.survival.spells(demo, per="turn")

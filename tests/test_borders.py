@@ -130,7 +130,11 @@ REFUSED = [
     *(
         ("thresholds.review", {"changes": {name: change}}, words)
         for name, change, words in (
-            ("sloth", ("2026-05-20", 1800, 3600), "There is no threshold 'sloth'"),
+            (
+                "sloth",
+                ("2026-05-20", 1800, 3600),
+                "There is no threshold of silence or length 'sloth'",
+            ),
             ("slow", 3600, "A change needs a moment"),
             ("slow", ("soon", 1800, 3600), "slow needs a moment"),
             ("slow", ("2026-05-20", 0, 3600), "slow"),

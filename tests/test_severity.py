@@ -52,6 +52,13 @@ def test_every_combination_of_words_is_judged_as_the_adr_says(engine):
 word = {axis: st.sampled_from([None, *words, *ODD]) for axis, words in AXES.items()}
 
 
+@examples(60)
+@given(st.lists(st.tuples(*word.values()), max_size=40))
+def test_bulk_equals_row_by_row(rows):
+    frame = states(rows)
+    assert derive_severity(frame).equals(expected(frame))
+
+
 @pytest.mark.parametrize("axis", AXES)
 @examples(60)
 @given(row=st.tuples(*word.values()))

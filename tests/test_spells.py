@@ -214,7 +214,7 @@ def test_runs_that_were_over_before_the_window_were_not_active_in_it():
 
 @pytest.mark.parametrize("option", ["cohort", "timeouts", "silent_runs", "observed_ends"])
 def test_options_without_meaning_say_what_there_is(option):
-    with pytest.raises(ArgumentError, match=f"no value of {option} 'sometimes'; there are .*, .*"):
+    with pytest.raises(ArgumentError, match=f"{option} must be one of .*, .*; found 'sometimes'"):
         measured({}, RUNNING, **{option: "sometimes"})
 
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from stateanalytics.core import schema
@@ -24,7 +26,7 @@ from stateanalytics.state.states import (
 )
 from stateanalytics.systems import reading as sources
 from tests.engines import LAZY, POLARS, assert_same_rows, on_every_engine, on_polars_first
-from tests.examples import a_few
+from tests.examples import a_few, examples
 from tests.frames import AS_OF, ago, facts
 from tests.slow_states import slow_states
 
@@ -470,6 +472,13 @@ def many_rows(n_rows, seed):
 def slowly(rows):
     told = {name: schema.STATES.dtypes[name] for name in (*TOLD, *TIMES)}
     return pl.DataFrame(slow_states(rows, AS_OF), schema=told)
+
+
+@examples(25)
+@given(st.lists(st.builds(lambda n: any_row(random.Random(n).choice), st.integers()), max_size=12))
+def test_bulk_equals_row_by_row(rows):
+    found = states(entities(rows), as_of=AS_OF)
+    assert_frame_equal(found.select(*TOLD, *TIMES), slowly(rows))
 
 
 def test_many_rows_equal_row_by_row():

@@ -1,6 +1,7 @@
 """Curves with censoring, against R's survival package and the slow loop."""
 
 import math
+import random
 from pathlib import Path
 
 import polars as pl
@@ -86,7 +87,7 @@ def test_aml_medians_equal_r_on_every_scale(aml, conf_type, maintained, nonmaint
 
 def test_an_unknown_scale_or_level_is_refused(aml):
     with pytest.raises(
-        ArgumentError, match="no value of conf_type 'arcsin'; there are log-log, log, plain"
+        ArgumentError, match="conf_type must be one of log-log, log, plain; found 'arcsin'"
     ):
         kaplan_meier(aml, conf_type="arcsin")
     with pytest.raises(ArgumentError, match="between 0 and 1; found 95"):
@@ -99,7 +100,7 @@ def test_the_flats_of_r_itself_are_read_from_the_left_or_the_middle():
     middle = quantiles(curve, probs, flat="middle")
     assert middle["duration_s"].to_list() == [1, 3.5, 6, 9, 9.5, None]
     assert quantiles(curve, probs)["duration_s"].to_list() == [1, 1, 6, 9, 9, None]
-    with pytest.raises(ArgumentError, match="no value of flat 'right'; there are left, middle"):
+    with pytest.raises(ArgumentError, match="flat must be one of left, middle; found 'right'"):
         quantiles(curve, probs, flat="right")
 
 
@@ -370,6 +371,25 @@ def test_groups_that_never_meet_in_a_stratum_are_tested_part_by_part(lung):
             assert found["p_value"] == pytest.approx(math.exp(-sum(parts) / 2))
     apart = logrank(spells, "quarter", strata="quarter").row(0, named=True)
     assert (apart["statistic"], apart["p_value"], apart["df"]) == (None, None, 0)
+    at_once = spells.with_columns(duration_s=60.0, ended=True)
+    same = logrank(at_once, "half").row(0, named=True)
+    assert (same["statistic"], same["p_value"], same["df"]) == (0, 1, 1)
+
+
+@pytest.mark.slow
+def test_rounding_is_no_difference_of_groups():
+    draw = random.Random(3)
+    spells = pl.DataFrame(
+        {
+            "duration_s": [draw.expovariate(1) for _ in range(6 * 20_000)],
+            "ended": True,
+            "arm": [*"abcxyz"] * 20_000,
+        }
+    ).with_columns(stratum=pl.col("arm").is_in([*"abc"]))
+    parts = logrank(spells, "arm", within="stratum")
+    found = logrank(spells, "arm", strata="stratum").row(0, named=True)
+    assert found["df"] == parts["df"].sum() == 4
+    assert found["statistic"] == pytest.approx(parts["statistic"].sum())
 
 
 def test_horizons_of_their_own_equal_asking_each_stratum_alone(aml):

@@ -93,7 +93,8 @@ class Material:
     detectors : sequence of Detector, optional
         Those that are compared; by default those of the current releases about trouble.
     of_all : Material, optional
-        The same without that exclusion, where there is one: see `whole`.
+        The same without that exclusion, and without what the caller of the report chose, where
+        there is one: see `whole`.
     declared : path or polars.DataFrame, optional
         What changed, as for `changes`.
     zone : str

@@ -15,7 +15,7 @@ from stateanalytics.errors import (
     ArgumentError,
     check_columns,
     check_number,
-    check_one_of,
+    check_option,
     check_share,
 )
 from stateanalytics.stats.distributions import student_quantiles
@@ -66,7 +66,7 @@ def interval(
         If the level or the type is not valid.
     """
     check_share("conf_level", conf_level, 0.95)
-    check_one_of(conf_type, ("log-log", "log", "plain"), "value of conf_type")
+    check_option("conf_type", conf_type, ("log-log", "log", "plain"))
     z = NormalDist().inv_cdf(0.5 + conf_level / 2)
     value, se = pl.col(name), pl.col(f"{name}_se") if width is None else width
     if conf_type == "log-log":
@@ -285,7 +285,7 @@ def quantiles(
             "probs=[0.5]",
             shell="a share such as --prob 0.5",
         )
-    check_one_of(flat, ("left", "middle"), "value of flat")
+    check_option("flat", flat, ("left", "middle"))
 
     def inverted(column: str, prob: float) -> pl.Expr:
         at, level = pl.col("duration_s"), 1 - prob

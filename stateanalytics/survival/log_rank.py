@@ -204,6 +204,7 @@ def _statistics(
 
     Groups that are never at risk together, as in strata of their own, have no covariance: the
     degrees of freedom are the rank of it, which is then less than the number of groups but one.
+    Where all at risk end at one instant it is zero, and nothing differs.
     """
     n, d, n_g = pl.col("n"), pl.col("d"), pl.col("n_at_risk")
     # Sorted, because the last digit of a float sum depends on the order.
@@ -234,10 +235,11 @@ def _statistics(
         test: rest
         for test, *rest in degrees.select(_TEST, "degrees", "n", "has_enough_units").rows()
     }
+    compared = {*table.filter(n_g > 0, n_g < n)[_TEST]}
     rows = []
     for (test,), groups in difference.group_by(_TEST):
         kept = groups["group"].to_list()[:-1]
-        if not kept:
+        if not kept or test not in compared:
             continue
         vector = groups["u"].to_list()[:-1]
         v_independent, v_units = (
@@ -246,9 +248,8 @@ def _statistics(
         )
         # One elimination solves V x = u for the statistic, and V X = V_units for its effects.
         right = [[u, *row] for u, row in zip(vector, v_units, strict=True)]
-        solved, df = _solve(v_independent, right)
-        if not df:
-            continue
+        solved, rank = _solve(v_independent, right)
+        df = rank or len(kept)
         statistic = math.fsum(u * row[0] for u, row in zip(vector, solved, strict=True))
         result: _Result = (statistic, chi_square_tail(statistic, df), 1.0, math.inf)
         if test in clustered:
@@ -298,7 +299,8 @@ def _solve(matrix: list[list[float]], right: list[list[float]]) -> tuple[list[li
     for i in range(size):
         pivot = max(range(i, size), key=lambda r: abs(rows[r][i]))
         rows[i], rows[pivot] = rows[pivot], rows[i]
-        if abs(rows[i][i]) < 1e-12:  # a group without variance
+        # Without variance, but for rounding: columns are not swapped, so this is its own.
+        if abs(rows[i][i]) <= 1e-9 * matrix[i][i]:
             rows[i] = [0.0] * len(rows[i])
             continue
         for r in range(i + 1, size):

@@ -20,7 +20,7 @@ from stateanalytics.core.joins import collected
 from stateanalytics.core.schema import ENTITY_KEY, MOMENT, SPELLS
 from stateanalytics.core.windows import Window, instant, read_window
 from stateanalytics.core.words import first_word
-from stateanalytics.errors import check_columns, check_one_of
+from stateanalytics.errors import check_columns, check_option
 from stateanalytics.state.definitions import (
     LEFT_OUT_OF_DURATIONS,
     SILENT_HEALTHS,
@@ -118,11 +118,11 @@ def spells(
     ['as_of', 'last_activity', 'time_limit']
     """
     checked_snapshot(snap, "survival.spells")
-    check_one_of(per, ("attempt", "work"), "value of per")
-    check_one_of(cohort, ("started", "active"), "value of cohort")
-    check_one_of(timeouts, ("cut_off", "event"), "value of timeouts")
-    check_one_of(silent_runs, ("last_activity", "as_of"), "value of silent_runs")
-    check_one_of(observed_ends, ("last_activity", "left_out"), "value of observed_ends")
+    check_option("per", per, ("attempt", "work"))
+    check_option("cohort", cohort, ("started", "active"))
+    check_option("timeouts", timeouts, ("cut_off", "event"))
+    check_option("silent_runs", silent_runs, ("last_activity", "as_of"))
+    check_option("observed_ends", observed_ends, ("last_activity", "left_out"))
     as_of = snap.as_of
     within = None if window is None else read_window(window, as_of=as_of)
     runs = runs_of(rows_of(snap, policy=policy, states=states, rows=rows))

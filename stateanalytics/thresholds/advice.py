@@ -178,7 +178,7 @@ def recommend(
         deaths per 100 session-hours, today's value is the cheapest; ``borrowed_s`` with
         ``borrowed_low_s`` and ``borrowed_high_s``, for a kind with too little data: that bound
         estimated with ``n_kinds_borrowed`` other kinds, as context (see `borrow`) and never the
-        ground of a recommendation; ``verdict``, a key of `VERDICTS`; ``in_words``.
+        ground of a recommendation; ``verdict``, one of `VERDICTS`; ``in_words``.
 
     Raises
     ------

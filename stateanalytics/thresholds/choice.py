@@ -205,7 +205,7 @@ class Choice:
     curve : polars.DataFrame
         One row per candidate: `CURVE`, all but the first per 100 units of exposure.
     verdict : str
-        A key of `VERDICTS`.
+        One of `VERDICTS`.
     recommended_s : float or None
         Today's value, another one, or none.
     best_s, best_low_s : float

@@ -335,7 +335,7 @@ def _reported_changes(
     }
     reported = []
     for name, change in changes.items():
-        check_one_of(name, known, "threshold")
+        check_one_of(name, known, "threshold of silence or length")
         if not isinstance(change, tuple) or len(change) != 3:
             raise ArgumentError(
                 "A change needs a moment, the value before and that since; "
