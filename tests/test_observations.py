@@ -1,6 +1,8 @@
 """One thing that several inputs tell is counted once, as it was last seen."""
 
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -8,8 +10,11 @@ import pytest
 
 import stateanalytics as sa
 from tests.ao_trees import lifecycle, record, write_json
+from tests.conftest import SHIPPED
 from tests.examples import a_few
 from tests.lionagi_stores import NOW_S, change, listing, session, write_store
+
+SAMPLE = SHIPPED["lionagi"]
 
 DAY_S = 86_400
 
@@ -103,6 +108,22 @@ def test_of_backups_the_latest_row_holds_and_the_history_of_all(tmp_path, order)
 
 
 @pytest.mark.slow
+def test_calls_of_a_store_and_its_backup_are_those_of_both(tmp_path):
+    """They are read late, when the store of the earlier observation is closed."""
+    paths = [tmp_path / name / "state.db" for name in ("backup", "now")]
+    for path in paths:
+        path.parent.mkdir()
+        shutil.copy(SAMPLE, path)
+    with closing(sqlite3.connect(paths[0])) as backup:
+        last = "(SELECT id FROM sessions ORDER BY created_at DESC LIMIT 1)"
+        backup.execute(f"DELETE FROM sessions WHERE id = {last}")
+        backup.commit()
+    with sa.read(SAMPLE) as alone, sa.read(paths) as both:
+        assert both.sources["same_as"].null_count() == 1
+        assert both.details["lionagi_calls"].height == alone.details["lionagi_calls"].height > 0
+        assert sa.report(both).as_html()
+
+
 def test_a_store_beside_its_migrated_self_is_counted_once(lionagi_samples):
     old = lionagi_samples / "0.26.12" / "state.db"
     new = lionagi_samples / "migrated-0.26.12-to-0.36.0" / "state.db"

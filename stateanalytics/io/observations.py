@@ -34,14 +34,16 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def observe_once(
-    parts: Sequence[Parts], frames: Mapping[str, schema.Frame]
+    parts: Sequence[Parts], digests: Sequence[str], frames: Mapping[str, schema.Frame]
 ) -> tuple[tuple[Parts, ...], Mapping[str, str], pl.DataFrame]:
     """Keep the rows of each entity in one input, however many inputs recorded it.
 
     Parameters
     ----------
     parts : sequence of Parts
-        The inputs, each with its label and its fingerprint.
+        The inputs, each with its label.
+    digests : sequence of str
+        The fingerprint of each, from `digests`.
     frames : mapping of str to Frame
         The shapes of the detail frames, by name.
 
@@ -61,7 +63,7 @@ def observe_once(
     same, the one that a writer has open, then the larger one, then the one named first. Two
     inputs hold the same work if most of their shared ids were created at the same moments.
     """
-    distinct, same_as, findings = _without_copies(parts)
+    distinct, same_as, findings = _without_copies(parts, digests)
     remaining = list(parts)
     for i in same_as:
         remaining[i] = _emptied(parts[i])
@@ -83,16 +85,16 @@ def observe_once(
 
 
 def _without_copies(
-    parts: Sequence[Parts],
+    parts: Sequence[Parts], digests: Sequence[str]
 ) -> tuple[list[int], dict[int, int], list[pl.DataFrame]]:
     """Inputs with content of their own, the original of each copy, and findings about copies."""
     first: dict[tuple[str, str], int] = {}
     copies: dict[int, int] = {}
     findings = []
-    for i, part in enumerate(parts):
+    for i, (part, content) in enumerate(zip(parts, digests, strict=True)):
         if not part.system or part.entities.is_empty():
             continue
-        original = first.setdefault((part.system, part.fingerprint), i)
+        original = first.setdefault((part.system, content), i)
         if original != i:
             copies[i] = original
             findings.append(_finding(part, "source.same_content", parts[original].label))
@@ -190,6 +192,11 @@ def as_last_seen(group: Sequence[Parts], frames: Mapping[str, schema.Frame]) -> 
         Of each entity the row of its latest observation; of its history, the rows of all.
     """
     names = dict.fromkeys(name for part in group for name in part.details)
+    # What is read late of a store is read now: the stores of earlier observations are closed.
+    details = [
+        part.details if part.stores and part is not group[-1] else unevaluated(part.details)
+        for part in group
+    ]
     observed_events, label = [part.events for part in group], group[-1].label
     events = _union(group, observed_events, EVENT)
     return replace(
@@ -203,7 +210,7 @@ def as_last_seen(group: Sequence[Parts], frames: Mapping[str, schema.Frame]) -> 
             {
                 name: map_frames(
                     partial(_latest_rows, label, [k for k in frames[name].key if k != "source"]),
-                    *(unevaluated(part.details).get(name, frames[name].empty()) for part in group),
+                    *(each.get(name, frames[name].empty()) for each in details),
                 )
                 for name in names
             }

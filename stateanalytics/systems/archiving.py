@@ -45,7 +45,7 @@ from stateanalytics.io.files import is_url, refuse_scheme
 from stateanalytics.io.findings import OF_POOLING
 from stateanalytics.io.outputs import refuse_inputs
 from stateanalytics.io.parts import Parts
-from stateanalytics.systems import detail_frames
+from stateanalytics.systems import detail_frames, system_named
 from stateanalytics.systems.base import expanded
 from stateanalytics.systems.places import Place, companions_of, files_of, find_places, is_pattern
 from stateanalytics.systems.reading import OnError, read_place
@@ -151,11 +151,13 @@ class Archiving:
 
     def add_source(self, source: Source) -> Row:
         """Archive a source: a row of `ARCHIVED`, even where that fails."""
-        began, place, last = self.clock(), source.place, source.last
+        began, label, last = self.clock(), source.place.label, source.last
         system = "" if last is None else last.system
-        if source.is_unchanged or self.is_unchanged(place, last):
-            return outcome(place.label, system, "unchanged")
         try:
+            named = system_named(source.system) if source.system else None
+            place = replace(source.place, system=named)
+            if source.is_unchanged or self.is_unchanged(place, last):
+                return outcome(label, system, "unchanged")
             with spend(self.budget or Budget()):
                 part = read_place(place, bodies=self.options.bodies, on_error=self.on_error)
             try:
@@ -168,7 +170,7 @@ class Archiving:
                 for store in part.stores:
                     store.close()
         except (SourceError, ArgumentError, NoRoomError) as error:
-            return outcome(place.label, system, "failed", message=_with_hint(error))
+            return outcome(label, system, "failed", message=_with_hint(error))
 
     def is_unchanged(self, place: Place, last: Manifest | None) -> bool:
         """Whether the files of a source have the sizes and times that its last run found."""
@@ -380,7 +382,9 @@ class Source:
     Attributes
     ----------
     place : Place
-        The source.
+        The source, without its system, whose functions cannot be sent to another process.
+    system : str
+        The name of that; empty: not known.
     key : (str, str)
         Its `key_of` on that machine, so that it does not depend on the reader.
     last : Manifest or None
@@ -390,6 +394,7 @@ class Source:
     """
 
     place: Place
+    system: str
     key: tuple[str, str]
     last: Manifest | None
     is_unchanged: bool = False
@@ -569,16 +574,20 @@ def collect_each(
     archiving.note(absent, there)
     yield from (row for _, row in absent)
     prepared = [
-        Source(replace(place, path=place.path.absolute()), key, runs.get(key[0]))
-        for place in places
-        for key in [key_of(place)]
+        Source(
+            replace(place, path=place.path.absolute(), system=None),
+            "" if place.system is None else place.system.name,
+            key,
+            runs.get(key[0]),
+        )
+        for place, key in zip(places, map(key_of, places), strict=True)
     ]
     if archiving.remote is not None:
         # Of the others nothing is copied, so what is written from now on has to wait: compared
         # with nothing, all of their rows would be new.
         prepared = [
-            replace(source, is_unchanged=archiving.is_unchanged(source.place, source.last))
-            for source in prepared
+            replace(source, is_unchanged=archiving.is_unchanged(place, source.last))
+            for source, place in zip(prepared, places, strict=True)
         ]
         archiving.remote.fetch(
             source.key[0] for source in prepared if source.last and not source.is_unchanged

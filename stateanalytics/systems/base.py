@@ -667,12 +667,6 @@ class System:
     def __repr__(self) -> str:
         return f"System {self.name!r}: {self.title}"
 
-    def __reduce__(self) -> tuple[Callable[[str], System], tuple[str]]:
-        # By its name: its functions cannot be sent to another process.
-        from stateanalytics.systems import system_named
-
-        return system_named, (self.name,)
-
 
 def codes_from_csv(package: str, file: str = "reason_codes.csv") -> tuple[ReasonCode, ...]:
     """The reason codes of a table in the ``data`` folder of a package.

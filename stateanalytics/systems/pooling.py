@@ -335,7 +335,8 @@ class Pooled:
             return cls(tuple(readings), tuple(duplicates), tuple(parts), {}, none)
         # Modules of other systems are not imported.
         frames = detail_frames(frozenset(part.system for part in parts))
-        return cls(tuple(readings), tuple(duplicates), *observe_once(parts, frames))
+        own = [each.digest for each in readings]
+        return cls(tuple(readings), tuple(duplicates), *observe_once(parts, own, frames))
 
     def with_readings(self, readings: Sequence[Reading]) -> Pooled:
         """The same rows, of inputs that an archive may have collected again without changes."""
@@ -394,7 +395,7 @@ class Pooled:
                 "is_live": whole.is_live,
                 "first_at": first_at,
                 "last_at": self._proven if is_alone else last_at,
-                "fingerprint": whole.fingerprint,
+                "fingerprint": each.digest,
                 "same_as": self.same_as.get(whole.label),
                 "looked_at": None if archived is None else archived.looked_at,
                 "is_unchanged": None if archived is None else archived.is_unchanged,
