@@ -369,7 +369,7 @@ def _replaced(entities: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
 
 
 def silence_ends_of(turns: pl.DataFrame, system: str, open_: Sequence[str]) -> pl.DataFrame:
-    """One row for each turn that is over; a dead turn is noticed when the next one begins."""
+    """One row for each turn but the ``open_`` ones; a dead turn is noticed when the next begins."""
     is_dead = pl.col("situation") == "aborted"
     return (
         turns.with_columns(

@@ -439,7 +439,7 @@ def refuse_newer(archive: str, version: int) -> None:
     """Refuse an archive that a newer version wrote."""
     if version > ARCHIVE_VERSION:
         raise NotAStoreError(
-            f"The archive {archive!r:.200} has version {version}; "
+            f"The archive {archive!r} has version {version}; "
             f"this program reads up to {ARCHIVE_VERSION}.",
             "read it with the newest stateanalytics: pip install -U stateanalytics",
         )

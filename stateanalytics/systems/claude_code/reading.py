@@ -257,8 +257,15 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
     steps = costs.cost_steps(rows)
     messages = costs.with_side_requests(answers, steps)
     sessions = folding.sessions_of(rows, turns, tools, messages, costs.costs_of_sessions(steps))
-    by_model, own_blocks = costs.costs_by_model(steps), frames.BLOCKS.conform(blocks)
-    details = (sessions, turns, messages, by_model, tools, lines, own_blocks)
+    details = {
+        frames.SESSIONS.name: sessions,
+        frames.TURNS.name: turns,
+        frames.MESSAGES.name: messages,
+        frames.COSTS.name: costs.costs_by_model(steps),
+        frames.TOOLS.name: tools,
+        frames.LINES.name: lines,
+        frames.BLOCKS.name: frames.BLOCKS.conform(blocks),
+    }
     return Parts(
         system=NAME,
         format="transcripts",
@@ -266,7 +273,7 @@ def assembled(lines: pl.DataFrame, blocks: pl.DataFrame) -> Parts:
         transitions=threads.transitions_of(turns, NAME),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
-        details={frame.name: own for frame, own in zip(frames.FRAMES, details, strict=True)},
+        details=details,
     )
 
 

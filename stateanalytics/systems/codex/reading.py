@@ -214,7 +214,6 @@ def assembled(lines: pl.DataFrame) -> Parts:
     named = lines.lazy().filter(pl.col("what") == "name").sort("source", "file", "line_no")
     names = named.select("source", "own_id", "title").collect()
     sessions = sessions_of(rows, turns, names)
-    details = (sessions, turns, tools, lines)
     return Parts(
         system=NAME,
         format="rollouts",
@@ -222,7 +221,12 @@ def assembled(lines: pl.DataFrame) -> Parts:
         transitions=threads.transitions_of(turns, NAME),
         events=_events(rows),
         findings=schema.FINDINGS.empty(),
-        details={frame.name: own for frame, own in zip(frames.FRAMES, details, strict=True)},
+        details={
+            frames.SESSIONS.name: sessions,
+            frames.TURNS.name: turns,
+            frames.TOOLS.name: tools,
+            frames.LINES.name: lines,
+        },
     )
 
 
