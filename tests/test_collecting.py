@@ -1,6 +1,7 @@
 """Many stores into one archive: what fails is a row, and what is killed costs its own work."""
 
 import os
+import pickle
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,8 @@ from stateanalytics.io.archive import manifests
 from stateanalytics.io.archive.manifests import read_attempts
 from stateanalytics.reporting.first_screen import coverage_of
 from stateanalytics.systems import archiving
-from stateanalytics.systems.places import files_of, find_places
+from stateanalytics.systems.archiving import Archiving, Source
+from stateanalytics.systems.places import Place, files_of, find_places
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.lionagi_stores import session, write_store
@@ -426,6 +428,15 @@ def test_the_command_names_what_nobody_collects_any_more(hosts, tmp_path, capsys
         "stale, not collected for more than a week: "
         f"{a} since Mon 1 Jun 2026, {c} since Mon 1 Jun 2026\n"
     )
+
+
+def test_a_worker_without_the_package_of_a_source_says_so(hosts, tmp_path):
+    """It may lack what the machine that started the collection has."""
+    place = Place(Path(named(hosts)[0]), "theirs", is_named=True)
+    sent = pickle.loads(pickle.dumps(Source(place, "theirs", ("0", "host:theirs"), None)))
+    row = Archiving.at(tmp_path / "history").add_source(sent)
+    assert (row["source"], row["status"]) == ("theirs", "failed")
+    assert "There is no system 'theirs'" in row["message"]
 
 
 def test_what_is_no_executor_is_refused(hosts, tmp_path):
