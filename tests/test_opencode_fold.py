@@ -131,6 +131,8 @@ def test_order_and_repetition_of_lines_do_not_matter(seed: int, n_again: int) ->
 
 
 RATE_LIMITED = {"type": "provider.rate-limit", "message": "429"}
+REFUSED = {"type": "unknown", "message": "Too many requests", "status": 401}
+VAGUE = ({"message": "failed", "status": 503}, {"message": "Overloaded"}, {"message": "failed"})
 LIVES = {
     "crash": CRASH,
     "unknown event": (*CRASH, event(11, "invented.yesterday")),
@@ -158,6 +160,15 @@ LIVES = {
         step(2, "retry.scheduled", attempt=2, at=1_795_300_004_000, error=RATE_LIMITED),
         step(3, "step.started"),
         step(4, "retry.scheduled", attempt=3, at=1_795_300_009_000, error=RATE_LIMITED),
+    ),
+    "retries and another end": tuple(
+        written
+        for n, error in enumerate(VAGUE)
+        for written in (
+            event(3 * n, "execution.started"),
+            step(3 * n + 1, "retry.scheduled", f"msg_{n}", error={"type": "unknown"} | error),
+            event(3 * n + 2, "execution.failed", error=REFUSED),
+        )
     ),
     "inputs": (
         event(0, "inbox.enqueued", inboxID="msg_1", item={"type": "user", "delivery": "steer"}),
@@ -226,6 +237,10 @@ FOLDED = {
     "the last retry is the state of the step": (
         "retries", "steps", ("is_retry_pending", "retry_attempt", "retry_at", "n_retries"),
         [(True, 3, 1_795_300_009_000, 2)],
+    ),
+    "a retry is judged by its own status and words": (
+        "retries and another end", "executions", ("error_status", "cause", "retry_cause"),
+        [(401, "provider_auth", cause) for cause in (*["provider_internal"] * 2, "unknown")],
     ),
     "an input that was never promoted waits": (
         "inputs", "inputs", ("kind", "is_pending", "wait_s"),

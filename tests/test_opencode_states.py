@@ -80,6 +80,7 @@ STOPPED = event(3, "execution.interrupted", reason="shutdown")
 ASKED = event(None, "permission.asked", id="per_1", at_ms=T0 + 2000)
 LIMITED = {"type": "provider.rate-limit", "message": "429"}
 RETRY = step(2, "retry.scheduled", attempt=2, at=T0 + 10_000, error=LIMITED)
+BY_STATUS = step(2, "retry.scheduled", at=T0 + 10_000, error={"type": "unknown", "status": 429})
 DECLINED = event(None, "permission.replied", requestID="per_1", reply="reject", at_ms=T0 + 2500)
 WAITING = "run.health.retry_scheduled, run.health.provider_rate_limit"
 
@@ -111,6 +112,7 @@ OPEN = {
     ),
     "a retry is current state": Open((*STARTED, RETRY), 3, "degraded", WAITING),
     "a retry may be a minute late": Open((*STARTED, RETRY), 68, "degraded", WAITING),
+    "a retry has a status of its own": Open((*STARTED, BY_STATUS), 3, "degraded", WAITING),
     "a retry is overdue after a minute": Open(
         (*STARTED, RETRY), 69, "stalled", "run.health.retry_overdue"
     ),

@@ -14,6 +14,7 @@ from stateanalytics.systems.opencode import NAME, frames
 from stateanalytics.systems.opencode.folding import SUMS, Folded
 from stateanalytics.systems.opencode.frames import OF_EVENTS, conformed
 from stateanalytics.systems.opencode.gathered import (
+    ERROR,
     QUIET,
     SESSION_KEY,
     SPENT_OUTSIDE_STEPS,
@@ -188,9 +189,9 @@ def _with_context(
 def _executions(frame: pl.DataFrame) -> pl.DataFrame:
     failed = pl.col("outcome") == "failed"
     caused = with_cause(frame, has_error=failed | pl.col("error_type").is_not_null())
-    caused = with_cause(
-        caused, error_type="retry_error_type", message="retry_error_message", into="retry_cause"
-    )
+    # The error that made it retry is not the one at its end.
+    of_retry = [f"retry_{name}" for name in ERROR]
+    caused = with_cause(caused, *of_retry, into="retry_cause")
     stopped = (pl.col("outcome") == "interrupted") & (pl.col("reason") == "shutdown")
     declined = pl.col("is_declined") | pl.col("has_others_running").fill_null(value=False)
     return conformed(

@@ -121,7 +121,7 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
     retried = retries.group_by(_STEP).agg(
         n_retries=pl.len().cast(pl.Int64),
         **_lasts("retry_at_ms", retry_attempt="attempt"),
-        **_lasts(retry_error_type="error_type", retry_error_message="error_message"),
+        **_lasts(**{f"retry_{name}": name for name in ERROR}),
         retry_wait_ms=(pl.col("retry_at_ms") - pl.col("at_ms")).sum(),
     )
     texts = (
@@ -312,8 +312,8 @@ def fold_executions(
 def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
     """Totals over the steps of each execution, and values of the step that began last."""
     last = (
-        *("is_retry_pending", "retry_at_ms", "retry_attempt", "retry_error_type"),
-        *("retry_error_message", *MODEL),
+        *("is_retry_pending", "retry_at_ms", "retry_attempt", *MODEL),
+        *(f"retry_{name}" for name in ERROR),
     )
     return steps.group_by(_EXECUTION, maintain_order=True).agg(
         pl.col(last).last(),
@@ -659,7 +659,6 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         n_terminals=pl.lit(0, pl.Int64),
         **dict.fromkeys(_NEEDS_EVENTS, pl.lit(value=False)),
         is_end_from_step=pl.lit(value=True),
-        retry_error_message=pl.lit(None, pl.String),
     )
 
 

@@ -51,9 +51,10 @@ _ABORTED_CONFIDENCE = 0.6
 
 def with_cause(
     frame: pl.DataFrame,
-    *,
     error_type: str = "error_type",
     message: str = "error_message",
+    status: str = "error_status",
+    *,
     has_error: pl.Expr | None = None,
     into: str = "cause",
     vague: Sequence[str] = _VAGUE,
@@ -63,8 +64,8 @@ def with_cause(
     Parameters
     ----------
     frame : polars.DataFrame
-    error_type, message : str
-        Columns of the error; its ``error_status`` may be absent.
+    error_type, message, status : str
+        Columns of the error; that of its status may be absent.
     has_error : polars.Expr, optional
         Whether there is an error; by default, whether its type is stored. An error without a
         type is ``unrecognized``.
@@ -82,8 +83,7 @@ def with_cause(
     ['provider_quota', 'permission_declined', 'unrecognized', 'provider_internal']
     """
     kind, text = pl.col(error_type), pl.col(message).fill_null("")
-    has_status = "error_status" in frame.columns
-    stored = pl.col("error_status") if has_status else pl.lit(None, pl.Int64)
+    stored = pl.col(status) if status in frame.columns else pl.lit(None, pl.Int64)
     is_error = kind.is_not_null() if has_error is None else has_error
     is_api = (kind == "APIError").fill_null(value=False)
     is_vague = kind.is_in(vague).fill_null(value=False)
