@@ -14,7 +14,7 @@ import pytest
 from stateanalytics.core import schema
 from stateanalytics.core.facts import Facts
 from stateanalytics.systems.agent_orchestrator import frames as agent_orchestrator_frames
-from stateanalytics.systems.agent_orchestrator.places import find, opens
+from stateanalytics.systems.agent_orchestrator.places import File, Kind, files_of, find, opens
 from stateanalytics.systems.agent_orchestrator.reading import read
 from tests.ao_expected import described, expected
 from tests.ao_trees import (
@@ -27,6 +27,7 @@ from tests.ao_trees import (
     write_flat,
     write_json,
 )
+from tests.conftest import ROOT
 from tests.examples import a_few
 
 HASH, OTHER = "0123456789ab", "ba9876543210"
@@ -245,6 +246,32 @@ def test_a_tree_a_project_its_sessions_and_one_record_can_be_named(tmp_path, nam
     for name in ("web-1", "web-2"):
         write_json(tmp_path, name, record(lifecycle()))
     assert facts_of(tmp_path / named).entities["entity_id"].to_list() == names
+
+
+@pytest.mark.parametrize("suffix", ["", ".migrated"])
+def test_a_file_named_by_itself_is_the_same_as_in_its_project(tmp_path: Path, suffix: str) -> None:
+    """A worktree may have the name of any other folder, and a tree a recovery log of its own."""
+    project, text = f"{HASH}-web{suffix}", "branch=b\nstatus=killed\n"
+    archived = "sessions/archive/web-1_2026-05-04T09-10-00-050Z"
+    logs = ("sessions/.agent-report-audit/web-1.ndjson", "worktrees/sessions/.ao/activity.jsonl")
+    others = ("sessions/web-1", "sessions/web-1.json", "feedback-reports/report_1.kv")
+    names = (archived, f"{archived}.json", *logs, *others, "recovery.log")
+    paths = [str(put(tmp_path / project / name, text)) for name in names]
+    alone = [file for path in paths for file in files_of(Path(path))]
+    found = [(file.path, file.directory, file.is_migrated) for file in alone]
+    assert found == [(path, project, bool(suffix)) for path in paths]
+    of_tree = File(str(put(tmp_path / "recovery.log", "")), Kind.RECOVERY, "")
+    assert list(files_of(Path(of_tree.path))) == [of_tree]
+    assert sorted(files_of(tmp_path)) == sorted([*alone, of_tree])
+    assert facts_of(Path(paths[0])).entities["project"].to_list() == ["web"]
+
+
+def test_every_file_of_the_samples_is_the_same_named_by_itself(samples: Path) -> None:
+    roots = (ROOT / "data/samples/agent_orchestrator", *samples.parent.glob(f"{samples.name}*"))
+    walked = [file for root in roots for tree in find(root) for file in files_of(tree)]
+    alone = [file for one in walked for file in files_of(Path(one.path))]
+    assert alone == [file for file in walked if find(Path(file.path))]
+    assert len(alone) > 0.9 * len(walked)
 
 
 def test_trees_below_a_directory_are_inputs_of_their_own(tmp_path: Path) -> None:

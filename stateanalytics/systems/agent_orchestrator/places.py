@@ -95,6 +95,11 @@ def project_of(directory: str) -> str | None:
 
 
 _FILES = table_rows(__package__, "files.csv")
+# Where `_of_project` finds the files of a project, so that one named by itself has its directory.
+_IN_PROJECT = re.compile(
+    r"([^/]*)/(?:recovery\.log|(?:sessions(?:/archive|/\.agent-report-audit)?"
+    r"|feedback-reports|worktrees/[^/]+/\.ao)/[^/]+)$"
+)
 _DEEPEST = 4
 _MOST_DIRECTORIES = 2000
 _BEGINNING = 65_536  # bytes
@@ -114,8 +119,6 @@ class File(NamedTuple):
     kind : Kind
     directory : str
         Name of the project's directory; empty where it belongs to none.
-    is_migrated : bool
-        Is it an original that the storage migration left behind.
 
     Notes
     -----
@@ -125,12 +128,16 @@ class File(NamedTuple):
     path: str
     kind: Kind
     directory: str = ""
-    is_migrated: bool = False
 
     @property
     def name(self) -> str:
         """The last part of the path, as text that can be written."""
         return legible(self.path.rpartition(os.sep)[2])
+
+    @property
+    def is_migrated(self) -> bool:
+        """Is it an original that the storage migration left behind."""
+        return self.directory.endswith(MIGRATED)
 
 
 def find(path: Path) -> list[Path]:
@@ -160,16 +167,17 @@ def find(path: Path) -> list[Path]:
 def files_of(path: Path) -> Iterator[File]:
     """Every file of a tree, a project, a directory of sessions, or the one that is named."""
     if path.is_file():
-        kind = _kind_of_file(path)
-        if kind:
-            yield File(str(path), kind, legible(path.parent.parent.name))
+        if kind := _kind_of_file(path):
+            match = _IN_PROJECT.search(path.as_posix())
+            # A tree may have a recovery log as well, which is of no project.
+            is_of_tree = kind == Kind.RECOVERY and _is_tree(path.parent)
+            yield File(str(path), kind, legible(match[1]) if match and not is_of_tree else "")
     elif _is_tree(path):
         yield from _of_tree(path)
     elif _is_project(path):
         yield from _of_project(path)
     else:
-        directory = legible(path.parent.name)
-        yield from _of_sessions(path, directory, directory.endswith(MIGRATED))
+        yield from _of_sessions(path, legible(path.parent.name))
 
 
 def opens(path: Path) -> Iterator[str]:
@@ -229,7 +237,7 @@ def _is_sessions(path: Path) -> bool:
         return False
     records = (
         file
-        for file in _of_sessions(path, "", False)
+        for file in _of_sessions(path, "")
         if file.kind in (Kind.JSON_RECORD, Kind.RECORD, Kind.ARCHIVE)
     )
     return any(_is_record(Path(file.path)) for _, file in zip(range(20), records, strict=False))
@@ -301,22 +309,21 @@ def _kind_in(folder: str, name: str) -> Kind | None:
 
 
 def _of_project(path: Path) -> Iterator[File]:
-    is_migrated = path.name.endswith(MIGRATED)
     directory = legible(path.name)
-    yield from _of_sessions(path / "sessions", directory, is_migrated)
+    yield from _of_sessions(path / "sessions", directory)
     for entry in _entries(path / "feedback-reports"):
         if _kind_in("(anywhere)", entry.name) == Kind.FEEDBACK:
-            yield File(entry.path, Kind.FEEDBACK, directory, is_migrated)
+            yield File(entry.path, Kind.FEEDBACK, directory)
     # Nothing else of a worktree is Agent Orchestrator's: it may be a repository of any size.
     for entry in _entries(path / "worktrees"):
         log = os.path.join(entry.path, ".ao", "activity.jsonl")  # noqa: PTH118
         if os.path.isfile(log):  # noqa: PTH113
-            yield File(log, Kind.ACTIVITY, directory, is_migrated)
+            yield File(log, Kind.ACTIVITY, directory)
     if _holds((path / "recovery.log").is_file):
-        yield File(str(path / "recovery.log"), Kind.RECOVERY, directory, is_migrated)
+        yield File(str(path / "recovery.log"), Kind.RECOVERY, directory)
 
 
-def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File]:
+def _of_sessions(path: Path, directory: str) -> Iterator[File]:
     entries = _entries(path)
     stores = stores_among([entry.name for entry in entries])
     for entry in entries:
@@ -327,13 +334,13 @@ def _of_sessions(path: Path, directory: str, is_migrated: bool) -> Iterator[File
         if name == "archive" and _holds(entry.is_dir):
             for file in _entries(path / name):
                 if (kind := _kind_of_archive(file.name)) and _holds(file.is_file):
-                    yield File(file.path, kind, directory, is_migrated)
+                    yield File(file.path, kind, directory)
         elif name == ".agent-report-audit":
             for file in _entries(path / name):
                 if kind := _kind_in(name, file.name):
-                    yield File(file.path, kind, directory, is_migrated)
+                    yield File(file.path, kind, directory)
         elif not name.startswith(".") and (kind := _kind_of_record(name)) and _holds(entry.is_file):
-            yield File(entry.path, kind, directory, is_migrated)
+            yield File(entry.path, kind, directory)
 
 
 def _kind_of_record(name: str) -> Kind | None:
