@@ -23,7 +23,7 @@ from stateanalytics.sql.functions import (
     MOST_GROWTH,
 )
 from stateanalytics.sql.guard import read_query
-from stateanalytics.sql.parsing import too_large
+from stateanalytics.sql.parsing import TableText, too_large
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,25 +69,6 @@ _BOUNDED = (
     ),
 )
 _LONG_MATCHES = f"strlen(b) > 1 AND (strlen(x) + 1) * strlen(b) > {MOST_GROWTH}"
-
-
-@dataclass(frozen=True)
-class TableText:
-    """What a query can be checked against before it has a table's rows.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        For messages; empty where they are known only once it is loaded.
-    left_out : tuple of str
-        Columns that hold bodies, which were not read.
-    view : str, optional
-        Instead of rows: SQL over other tables.
-    """
-
-    columns: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    view: str | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stateanalytics.errors import (
@@ -18,8 +19,6 @@ from stateanalytics.sql.functions import DEEPEST_WITH, LONGEST_QUERY, MEMORY_BYT
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-    from stateanalytics.sql.engine import TableText
 
 HOW = "one SELECT over the tables that `stateanalytics sql --schema` lists"
 
@@ -190,6 +189,25 @@ def _with_column_names_quoted(query: str) -> str:
 
 _NO_COLUMN = re.compile(r'(?:Referenced column|does not have a column named) "([^"]+)"')
 _NO_COLUMN_OF = re.compile(r'Table "[^"]+" does not have a column named "([^"]+)"')
+
+
+@dataclass(frozen=True)
+class TableText:
+    """What a query can be checked against before it has a table's rows.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        For messages; empty where they are known only once it is loaded.
+    left_out : tuple of str
+        Columns that hold bodies, which were not read.
+    view : str, optional
+        Instead of rows: SQL over other tables.
+    """
+
+    columns: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    view: str | None = None
 
 
 def as_our_error(

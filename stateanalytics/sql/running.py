@@ -44,9 +44,9 @@ from stateanalytics.errors import (
 )
 from stateanalytics.io.processes import PrivateFolder, isolated, make_private_folder
 from stateanalytics.io.refusals import no_room
-from stateanalytics.sql.engine import Parameters, TableFile, TableText, packed
+from stateanalytics.sql.engine import Parameters, TableFile, packed
 from stateanalytics.sql.functions import MEMORY_BYTES
-from stateanalytics.sql.parsing import broken_down, check_text, too_slow
+from stateanalytics.sql.parsing import TableText, broken_down, check_text, too_slow
 from stateanalytics.sql.worker import Read, Run, Start
 from stateanalytics.systems import detail_frames
 

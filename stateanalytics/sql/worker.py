@@ -27,7 +27,7 @@ from stateanalytics.io.processes import delete_if_abandoned, limit_process
 from stateanalytics.sql import engine
 from stateanalytics.sql.functions import RESULT_BYTES
 from stateanalytics.sql.guard import Reading, read_query
-from stateanalytics.sql.parsing import as_our_error, from_arrow, too_slow
+from stateanalytics.sql.parsing import TableText, as_our_error, from_arrow, too_slow
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,7 +55,7 @@ class Read(NamedTuple):
 
     query: str
     params: bytes
-    known: Mapping[str, engine.TableText]
+    known: Mapping[str, TableText]
     ranked: frozenset[str]
     as_of: datetime
     timeout_s: float
