@@ -156,7 +156,7 @@ def test_without_the_temporary_folder_nothing_goes_elsewhere(tmp_path, monkeypat
             salvaged(path)
         else:
             snap = sa.read(tmp_path)
-            monkeypatch.setattr(running._WORKERS, "_folder", None)
+            monkeypatch.setattr(running.WORKERS, "_folder", None)
             snap.sql("FROM entities")
 
 
