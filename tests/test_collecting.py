@@ -430,6 +430,16 @@ def test_the_command_names_what_nobody_collects_any_more(hosts, tmp_path, capsys
     )
 
 
+def test_a_source_that_an_executor_refuses_has_its_system(tmp_path):
+    class Refusing:
+        def submit(self, *_):
+            raise RuntimeError("full")
+
+    rows = sa.collect(EVENTS, tmp_path / "history", executor=Refusing())
+    named_by = ("system", "status", "message")
+    assert rows.select(named_by).rows() == [("opencode", "failed", "RuntimeError: full")]
+
+
 def test_a_worker_without_the_package_of_a_source_says_so(hosts, tmp_path):
     """It may lack what the machine that started the collection has."""
     place = Place(Path(named(hosts)[0]), "theirs", is_named=True)

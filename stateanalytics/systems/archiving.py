@@ -30,12 +30,7 @@ from stateanalytics.errors import (
 )
 from stateanalytics.io.archive import compacting, manifests
 from stateanalytics.io.archive.delta import DeltaArchive, name_of
-from stateanalytics.io.archive.manifests import (
-    SCHEMA_VERSION,
-    Manifest,
-    last_runs,
-    source_key,
-)
+from stateanalytics.io.archive.manifests import SCHEMA_VERSION, Manifest, last_runs, source_key
 from stateanalytics.io.archive.reading import is_archive
 from stateanalytics.io.archive.writing import Options, archive_part, masked_text, no_more_room
 from stateanalytics.io.as_of import wall_clock
@@ -174,8 +169,10 @@ class Archiving:
 
     def is_unchanged(self, place: Place, last: Manifest | None) -> bool:
         """Whether the files of a source have the sizes and times that its last run found."""
-        files = "" if last is None else self._digest(place, last.system, self.clock())
-        return last is not None and files != "" and files == last.files
+        if last is None:
+            return False
+        files = self._digest(place, last.system, self.clock())
+        return files != "" and files == last.files
 
     def _digest(self, place: Place, system: str, now: datetime) -> str:
         limits = () if self.budget is None else (self.budget,)
@@ -662,12 +659,11 @@ def _tried(run: Run, archiving: Archiving, sources: Sequence[Source]) -> list[Ro
     except Exception as error:
         if len(sources) > 1:
             return [row for source in sources for row in _tried(run, archiving, [source])]
-        [place] = (source.place for source in sources)
+        [source] = sources
         message = f"{type(error).__name__}: {str(error)[:300]}"
         if isinstance(error, BrokenProcessPool):
             message = "the process that read it was killed"
-        system = "" if place.system is None else place.system.name
-        return [outcome(place.label, system, "failed", message=message)]
+        return [outcome(source.place.label, source.system, "failed", message=message)]
 
 
 def _runs(executor: Any) -> Run:
