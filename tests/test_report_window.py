@@ -30,6 +30,10 @@ LATE = utc(2030, 1, 1)
         (["2026-05-18", None], utc(2026, 5, 18), LATE + TICK),
         ((None, "2026-05-18"), utc(2026, 5, 11), utc(2026, 5, 18)),
         (None, LATE + TICK - timedelta(days=7), LATE + TICK),
+        (("7d", None), LATE + TICK - timedelta(days=7), LATE + TICK),
+        (("2W", "24 h"), LATE + TICK - timedelta(days=14), LATE + TICK - timedelta(days=1)),
+        (("90m", None), LATE + TICK - timedelta(minutes=90), LATE + TICK),
+        (("yesterday", "today"), utc(2029, 12, 31), LATE),
     ],
 )
 def test_a_window_is_read(asked, since, until):
@@ -47,6 +51,22 @@ def test_a_window_is_read(asked, since, until):
 )
 def test_a_week_over_new_year_names_both_years(week, days):
     assert read_window(week, as_of=LATE).label == f"week {week}, {days}"
+
+
+def test_yesterday_is_the_day_of_its_clock():
+    window = read_window(("yesterday", "today"), as_of=LATE, tz="America/New_York")
+    assert (window.since, window.until) == (utc(2029, 12, 30, 5), utc(2029, 12, 31, 5))
+
+
+@pytest.mark.parametrize("word", ["d", "7x", "-7d", "1.5h", "99999d", "tomorrow"])
+def test_a_word_that_names_no_moment_is_refused(word):
+    with pytest.raises(ArgumentError, match="the start of the window needs a moment"):
+        read_window((word, None), as_of=LATE)
+
+
+def test_a_moment_before_the_first_year_is_refused():
+    with pytest.raises(ArgumentError, match="the start of the window needs a moment"):
+        read_window(("9999w", None), as_of=utc(100, 1, 1))
 
 
 def test_a_window_passes_through():

@@ -21,6 +21,9 @@ TICK = timedelta(microseconds=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ISO_WEEK = re.compile(r"(\d{4})-?[Ww](\d{2})")
 _PERIOD = re.compile(r"(\d{4})(?:-[Qq]([1-4])|-(\d{2})(?:-(\d{2}))?)?")
+_AGO = re.compile(r"(\d{1,4}) ?([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DAYS_BACK = {"today": 0, "yesterday": 1}
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = (*("Jan", "Feb", "Mar", "Apr", "May", "Jun"), *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
 _HOW = 'window="2026-W21", "2026-05", or ("2026-05-18", "2026-05-25")'
@@ -70,8 +73,10 @@ def read_window(window: object, *, as_of: datetime, tz: object = None) -> Window
         An ISO week (``"2026-W21"``: Monday to Monday); a day (``"2026-05-21"``), a month
         (``"2026-05"``), a quarter (``"2026-Q2"``) or a year; ``"last-week"``, the last one that
         is over at as-of; a pair ``(since, until)`` of
-        datetimes, ISO texts or epoch seconds, where a missing ``until`` means as-of and a
-        missing ``since`` seven days before ``until``; None: the seven days up to as-of.
+        datetimes, ISO texts, epoch seconds, ``"today"`` or ``"yesterday"`` (from midnight), or
+        a time before as-of (``"90m"``, ``"24h"``, ``"7d"``, ``"2w"``), where a missing
+        ``until`` means as-of and a missing ``since`` seven days before ``until``; None: the
+        seven days up to as-of.
     as_of : datetime
         The instant that the states are read at.
     tz : str, optional
@@ -382,7 +387,22 @@ def _weeks_of(year: int) -> str:
 
 
 def _between(since: object, until: object, as_of: datetime, zone: tzinfo) -> Window:
-    last = as_of + TICK if until is None else read_moment(until, "the end of the window", zone)
-    first = last - WEEK if since is None else read_moment(since, "the start of the window", zone)
+    last = as_of + TICK if until is None else _end(until, "the end of the window", as_of, zone)
+    first = last - WEEK if since is None else _end(since, "the start of the window", as_of, zone)
     shown = minute_of(as_of if until is None else last, zone)
     return Window(first, last, f"{minute_of(first, zone)} to {shown}")
+
+
+def _end(value: object, name: str, as_of: datetime, zone: tzinfo) -> datetime:
+    """One end of a window, which may be named by its distance from as-of."""
+    text = value.strip().lower() if isinstance(value, str) else ""
+    try:
+        if text in _DAYS_BACK:
+            today = as_of.astimezone(zone).date()
+            return _midnight(today - timedelta(days=_DAYS_BACK[text]), zone)
+        if ago := _AGO.fullmatch(text):
+            # As without a window: 7d are the seven days up to as-of.
+            return as_of + TICK - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    except OverflowError:  # before the first year
+        pass
+    return read_moment(value, name, zone)
