@@ -390,6 +390,16 @@ def test_costs_are_passed_on(run):
     assert json.loads(out)["costs"] == {**given, "deaths_per_100_hours": 2}
 
 
+def test_a_table_of_disagreements_needs_no_catalogue(run):
+    code, out, _ = run("detectors", STORE, "--wide")
+    first = out.splitlines()[3]
+    assert code == 0
+    assert "dead (studio, 2026-07-05)" in first
+    assert "they measure different" in first
+    assert "phantom_v2" not in out
+    assert "phantom_v2,state_doctor,failed,construct" in run("detectors", STORE, "-f", "csv")[1]
+
+
 def test_a_list_that_needs_no_store_wins(run):
     code, out, _ = run("detectors", "--rows", "--list")
     assert code == 0

@@ -464,6 +464,18 @@ def _detectors(snap: Snapshot, request: Request, question: Question, values: Giv
     return frame
 
 
+def _rules_by_title(rows: pl.DataFrame) -> pl.DataFrame:
+    """Disagreements as a table shows them: rules by label, page and release, causes in words."""
+    from stateanalytics.detectors.catalogue import chosen_detectors
+    from stateanalytics.detectors.comparing import CAUSES
+
+    titles = {rule.name: rule.title for rule in chosen_detectors("all")}
+    words = {"flagged_by": ("a", titles), "not_by": ("b", titles), "why": ("cause", CAUSES)}
+    shown = {name: pl.col(of).replace(dict(each)) for name, (of, each) in words.items()}
+    named = named_entities(rows) if "entity_id" in rows.columns else rows
+    return named.with_columns(**shown)
+
+
 def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
     """What the table shows, in a sentence or two."""
     n_lost = sum((~column).sum() for column in detections.is_knowable)
@@ -605,5 +617,6 @@ VIEWS: Mapping[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
     "clusters": _with_short_ids,
     "sessions": _without_turns,
     "periods": newest_first,
+    "rules": _rules_by_title,
 }
 """How a terminal shows the rows of an answer."""
