@@ -19,6 +19,7 @@ from stateanalytics.io.files import matching
 from stateanalytics.io.parts import Parts
 from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
+from tests.conftest import ROOT
 from tests.lionagi_stores import NOW_S, change, session, write_store, wrote
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
@@ -360,6 +361,27 @@ def test_places_keep_the_name_that_was_typed(tmp_path, monkeypatch):
     places, again = find_places(["state.db", "."])
     assert [place.label for place in places] == ["state.db"]
     assert [place.label for place in again] == ["."]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("agent_orchestrator/projects/webshop/sessions", "."),
+        ("agent_orchestrator/projects/webshop/sessions", "app-1.json"),
+        ("agent_orchestrator/projects", "webshop/sessions/.."),
+        ("claude_code", "."),
+        ("claude_code/projects/-repo-shop", "."),
+        ("codex/sessions/2026/05/19", "."),
+        ("opencode", "events_july_2026.jsonl"),
+    ],
+)
+def test_what_a_short_name_says_is_what_the_whole_one_says(folder, name, monkeypatch):
+    """Names of projects lie above a folder of sessions, and a dot has no name at all."""
+    path = ROOT / "data" / "samples" / folder
+    monkeypatch.chdir(path)
+    here, there = _facts(name), _facts(path / name)
+    assert here.entities.drop("source").equals(there.entities.drop("source"))
+    assert here.sources["source"].to_list() == [name]
 
 
 @pytest.mark.slow

@@ -472,7 +472,24 @@ def _expand(name: str | Path, weeks: ChosenWeeks | None) -> list[Place]:
     if is_url(text):
         text = str(local_copy(text, weeks))
     refuse_scheme(text)
-    path = expanded(text)
+    typed = expanded(text)
+    # Names of projects and folders may lie above what was typed, or be a dot.
+    path = typed.absolute()
+    if ".." in path.parts and os.path.exists(path):
+        path = path.resolve()
+    places = _expand_path(path, text)
+    if typed.is_absolute():
+        return places
+    return [
+        replace(place, label=os.path.relpath(place.path))
+        if place.label == str(place.path)
+        else place
+        for place in places
+    ]
+
+
+def _expand_path(path: Path, text: str) -> list[Place]:
+    """What a path from the root or a pattern means; ``text`` is what the user typed."""
     try:
         if path.is_dir():
             if is_archive(path):
