@@ -118,10 +118,10 @@ def test_the_goals_that_are_met_at_300_runs_a_week(demo, monkeypatch):
     assert found["none", "any"]["wrong"] <= most
 
 
-def test_sources_without_a_number_of_fleets_are_refused(capsys):
-    for arguments in (["state.db"], ["--calibrate", "1", "--demo"]):
-        assert run(["doctor", *arguments]) == 2
-        assert "--calibrate 3 state.db" in capsys.readouterr().err
+def test_a_sample_with_a_number_of_fleets_or_a_store_is_refused(capsys):
+    for arguments in (["state.db"], ["--calibrate", "1"]):
+        assert run(["doctor", "--demo", *arguments]) == 2
+        assert "Hint: stateanalytics doctor --demo" in capsys.readouterr().err
 
 
 def test_fleets_that_fail_more_often_than_not_are_simulated(demo):

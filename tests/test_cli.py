@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -917,6 +918,14 @@ def process(*arguments, **more):
     command = [sys.executable, "-m", "stateanalytics", *arguments]
     how = {"capture_output": True, "text": True, "timeout": 60, **more}
     return subprocess.run(command, check=False, **how)
+
+
+@pytest.mark.slow
+def test_without_docstrings_everything_works(store):
+    env = {**os.environ, "PYTHONOPTIMIZE": "2", "STATEANALYTICS_CACHE": "off"}
+    done = process("attention", store, "-f", "csv", env=env)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == process("attention", store, "-f", "csv").stdout
 
 
 @pytest.mark.slow

@@ -50,6 +50,26 @@ def test_a_doctor_says_versions_places_and_what_works(asked):
     assert out.count("works: ") == 3
 
 
+def test_a_doctor_looks_at_what_is_named(capsys, tmp_path):
+    samples = ROOT / "data" / "samples"
+    transcript = next((samples / "claude_code" / "projects").rglob("*.jsonl"))
+    (tmp_path / "notes.txt").write_text("-")
+    history = samples / "twelve_weeks" / "history"
+    seen = {
+        samples / "codex": "Codex 0.144.6: 17 files",
+        transcript: "Claude Code 2.1.144: 1 file",
+        history: "an archive of 1 source",
+        tmp_path / "notes.txt": "an unknown program: 1 file",
+    }
+    assert run(["doctor", *map(str, seen)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(seen)
+    for line, (path, words) in zip(lines, seen.items(), strict=True):
+        assert line.startswith(f"place: {path}: {words}")
+    assert run(["doctor", str(samples / "codex"), str(tmp_path / "none")]) == 1
+    assert capsys.readouterr().out.endswith("none: nothing there\n")
+
+
 def test_what_is_missing_is_told_from_what_is_needed(asked):
     code, out = asked(needed=["nobody-made-this>=1; extra == 'spark'"])
     assert code == 0

@@ -681,7 +681,7 @@ def test_what_is_no_file_is_named(tmp_path):
 
 SOMETHING_ELSE = {
     "empty (0 bytes)": b"",
-    "is text: it begins with '{\"id\": 1}'": b'{"id": 1}',
+    "is text of no known system: it begins with '{\"id\": 1}'": b'{"id": 1}',
     "is compressed with gzip": b"\x1f\x8b\x08" + bytes(200),
     "is a zip archive": b"PK\x03\x04" + bytes(200),
     "is compressed with zstd": b"(\xb5/\xfd" + bytes(200),

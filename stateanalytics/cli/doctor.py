@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 
 import click
 
@@ -30,12 +31,13 @@ def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> in
 
     Lists the usual places of stores, with the version and size of what is there. The exit code
     is 0 if the sample can be read, queried and drawn, even if optional parts are missing, and 1
-    otherwise. Nothing is sent anywhere.
+    otherwise. With SOURCES it lists only what is at these, and the exit code is 1 where there
+    is nothing. Nothing is sent anywhere.
     """
-    if (sources and not calibrate) or (demo and calibrate):
+    if demo and (sources or calibrate):
         raise click.UsageError(
-            "SOURCES need --calibrate N, and --demo takes neither. "
-            "Hint: stateanalytics doctor --calibrate 3 state.db, or stateanalytics doctor --demo"
+            "--demo names a sample; found SOURCES or --calibrate, too. "
+            "Hint: stateanalytics doctor --demo"
         )
     if demo:
         click.echo(_sample())
@@ -49,6 +51,13 @@ def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> in
         for line in page(sources, calibrate):
             click.echo(line)
         return 0
+    if sources:
+        from stateanalytics.systems.base import expanded
+
+        found = [_place(expanded(source)) for source in sources]
+        for line, _ in found:
+            click.echo(line)
+        return 0 if all(is_something for _, is_something in found) else 1
     click.echo(
         f"stateanalytics {_version_of('stateanalytics')} on Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()}, {visible(sys.executable)}"
@@ -108,19 +117,23 @@ def _version_of(distribution: str) -> str | None:
         return None
 
 
+def _place(path: Path) -> tuple[str, bool]:
+    """A line on what lies at a place, and whether something there can be read."""
+    from stateanalytics.systems.places import closed_part, description_of
+
+    closed = closed_part(path)
+    content = description_of(path) if closed is None or path.is_dir() else None
+    problem = f"no right to read {closed}" if closed else "" if content else "nothing there"
+    return visible(f"place: {path}: {'; '.join(filter(None, (content, problem)))}"), bool(content)
+
+
 def _surroundings() -> Iterator[tuple[str, bool]]:
     """The places where stores are usually, and the room for their private copies."""
     from stateanalytics.io.cache import MOST_BYTES, VARIABLE, Cache
-    from stateanalytics.systems.places import closed_part, description_of, usual_places
+    from stateanalytics.systems.places import usual_places
 
     for path in usual_places():
-        closed = closed_part(path)
-        is_known = closed is None or path.is_dir()
-        content = (description_of(path) if is_known else None) or (
-            "" if closed else "nothing there"
-        )
-        problem = f"no right to read {closed}" if closed else ""
-        yield visible(f"place: {path}: {'; '.join(filter(None, (content, problem)))}"), True
+        yield _place(path)[0], True
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"the sample: {visible(_sample())}", True

@@ -127,7 +127,8 @@ def frame(columns: type[Columns]) -> Frame:
                 declared[name] = replace(column, name=name)
             elif isinstance(column, type) and issubclass(column, Columns):
                 declared |= {part.name: part for part in frame(column).columns}
-    row = " ".join(inspect.getdoc(columns).partition("\n\n")[0].split())  # type: ignore[union-attr]
+    # Docstrings are gone where Python runs with -OO.
+    row = " ".join((inspect.getdoc(columns) or columns._name).partition("\n\n")[0].split())
     return Frame(
         columns._name,
         row[0].lower() + row[1:].removesuffix("."),

@@ -82,11 +82,14 @@ def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:
     """The message for a file that is no store, by its first octets, and what to do."""
     for magic, what, hint in _OTHER_FILES:
         if begin.startswith(magic):
-            return f"A SQLite store was needed, and {str(path)!r} {what}.", hint
+            is_tar = str(path).endswith((".tgz", ".tar.gz"))
+            todo = "unpack it first with `tar xzf`" if is_tar else hint
+            return f"A SQLite store was needed, and {str(path)!r} {what}.", todo
     if begin[8:12] == b"DUCK":
         what, hint = "is a DuckDB database", "name the state.db of the orchestrator"
     elif all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in begin):
-        what, hint = f"is text: it begins with {begin.decode()!r}", "name the .db file"
+        what = f"is text of no known system: it begins with {begin.decode()!r}"
+        hint = "name the .db file, or the whole directory, such as ~/.claude"
     else:
         what = "has no SQLite header: it is another kind of file, damaged or encrypted"
         hint = "name another file or a backup; if it is encrypted (SQLCipher), export it decrypted"

@@ -647,9 +647,10 @@ def description_of(path: Path) -> str | None:
     >>> description_of(Path("/nowhere/at/all")) is None
     True
     """
-    is_file = os.path.isfile(path)
-    claim = None if is_file else next(iter(_owner_first(path)), None)
-    if claim is None and not is_file:
+    if os.path.isdir(path) and is_archive(path):
+        return f"an archive of {count(len(archived_sources(path)), 'source')}"
+    claim = next(iter(_owner_first(path)), None)
+    if claim is None and not os.path.isfile(path):
         return None
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
     sizes = [n for file in inputs for part in _opened(known, file) if (n := size_of([part]))]
