@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from statistics import fmean, median
-from types import MappingProxyType
 from typing import Any, Literal
 
 import polars as pl
@@ -42,9 +41,13 @@ PER_RUN = ("incidents", "failure_incidents")
 """Counts that grow with the runs that ended: twice the work, twice the incidents."""
 MEASURES = ("runs", *SHARES, *PER_RUN, TIME_TO_COMPLETE)
 """What has limits: what is independent is counted once, so rows and causes have none."""
-WORSE: Mapping[str, int] = MappingProxyType(
-    {"completed": -1, "timed_out": 1, "unresolved": 1, "incidents": 1, TIME_TO_COMPLETE: 1}
-)
+WORSE: Mapping[str, int] = {
+    "completed": -1,
+    "timed_out": 1,
+    "unresolved": 1,
+    "incidents": 1,
+    TIME_TO_COMPLETE: 1,
+}
 """The direction in which each number of the headline gets worse."""
 
 LEAST_VARIANCE = 0.01

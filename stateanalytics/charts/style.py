@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -48,12 +47,12 @@ _COLOURS = {
     "surface": ("#FAFAF8", "#161B24"),
 }
 """Each colour on a light and on a dark ground."""
-LIGHT: Palette = MappingProxyType({name: light for name, (light, _) in _COLOURS.items()})
-DARK: Palette = MappingProxyType({name: dark for name, (_, dark) in _COLOURS.items()})
+LIGHT: Palette = {name: light for name, (light, _) in _COLOURS.items()}
+DARK: Palette = {name: dark for name, (_, dark) in _COLOURS.items()}
 # For SVG inside a page: the page defines them, so that a drawing serves both themes.
-VARIABLES: Palette = MappingProxyType(
-    {name: f"var(--chart-{name})" for name in LIGHT} | {"surface": "var(--surface)"}
-)
+VARIABLES: Palette = {name: f"var(--chart-{name})" for name in LIGHT} | {
+    "surface": "var(--surface)"
+}
 
 TICKS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)
 """Durations that are labelled on an axis of time, where there is room."""

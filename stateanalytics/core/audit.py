@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import polars as pl
@@ -40,9 +39,7 @@ class Code:
     what_to_do: str
 
 
-CODES = MappingProxyType(
-    {code.code: code for code in package_table("stateanalytics.core", "audit_codes.csv", Code)}
-)
+CODES = {code.code: code for code in package_table("stateanalytics.core", "audit_codes.csv", Code)}
 """Every code, in the order in which rows of one severity stand."""
 
 _JUDGED = ("lifecycle", "outcome", "health", "is_terminal", "is_legacy", "age_s", "silence_s")

@@ -8,7 +8,6 @@ in a vocabulary, the value at a position, ages and spans of moments, JSON lists 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import narwhals as nw
@@ -193,14 +192,12 @@ def _spark_microseconds(column: str) -> Any:
 
 
 Engine = _Polars | _DuckDB | _Spark
-ENGINES: Mapping[nw.Implementation, Engine] = MappingProxyType(
-    {
-        nw.Implementation.POLARS: _Polars(),
-        nw.Implementation.DUCKDB: _DuckDB(),
-        nw.Implementation.PYSPARK: _Spark(),
-        nw.Implementation.PYSPARK_CONNECT: _Spark(),
-    }
-)
+ENGINES: Mapping[nw.Implementation, Engine] = {
+    nw.Implementation.POLARS: _Polars(),
+    nw.Implementation.DUCKDB: _DuckDB(),
+    nw.Implementation.PYSPARK: _Spark(),
+    nw.Implementation.PYSPARK_CONNECT: _Spark(),
+}
 
 
 def _kind_of(values: Values) -> type:

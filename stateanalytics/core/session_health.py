@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from types import MappingProxyType
 from typing import Any
 
 import narwhals as nw
@@ -34,24 +33,20 @@ from stateanalytics.core.windows import Moment
 from stateanalytics.errors import ArgumentError, check_one_of, in_short
 
 HOUR_S = 3600.0
-STALLED_AFTER_S = MappingProxyType(
-    {
-        "agent": 6 * HOUR_S,
-        "play": 6 * HOUR_S,
-        "flow": 12 * HOUR_S,
-        "fanout": 12 * HOUR_S,
-        "show-play": 12 * HOUR_S,
-        "engine": 12 * HOUR_S,
-    }
-)
+STALLED_AFTER_S = {
+    "agent": 6 * HOUR_S,
+    "play": 6 * HOUR_S,
+    "flow": 12 * HOUR_S,
+    "fanout": 12 * HOUR_S,
+    "show-play": 12 * HOUR_S,
+    "engine": 12 * HOUR_S,
+}
 """Silence limits by kind of work, as last shipped; any other kind has the default, 6 h."""
 DEFAULT_STALE_AFTER_S = 6 * HOUR_S
-FIRST_KINDS = MappingProxyType(
-    {kind: limit for kind, limit in STALLED_AFTER_S.items() if kind != "engine"}
-)
+FIRST_KINDS = {kind: limit for kind, limit in STALLED_AFTER_S.items() if kind != "engine"}
 """The limits until 0.35, when engines got one of their own."""
 
-STALENESS_VERSIONS = MappingProxyType({"v1": FIRST_KINDS, "v2": STALLED_AFTER_S})
+STALENESS_VERSIONS = {"v1": FIRST_KINDS, "v2": STALLED_AFTER_S}
 """``staleness_check``: v1 (0.26.1) did not look at the start, v2 (0.29.1) does."""
 
 AGES = ("last_message_age_s", "updated_age_s", "started_age_s")
@@ -186,15 +181,13 @@ class HealthVersion:
 
 
 _ENDS = ("completed", "completed_empty", *_FIRST_ENDS[1:])
-VERSIONS: Mapping[str, HealthVersion] = MappingProxyType(
-    {
-        "0.26.1": HealthVersion(_FIRST_ENDS, "not_alive", False, FIRST_KINDS),
-        "2026-07-04a": HealthVersion(_FIRST_ENDS, "never", False, FIRST_KINDS),
-        "0.28": HealthVersion(_ENDS, "known_dead", False, FIRST_KINDS),
-        "0.29.1": HealthVersion(_ENDS, "known_dead", True, FIRST_KINDS),
-        "0.36": HealthVersion(_ENDS, "known_dead", True, STALLED_AFTER_S),
-    }
-)
+VERSIONS: Mapping[str, HealthVersion] = {
+    "0.26.1": HealthVersion(_FIRST_ENDS, "not_alive", False, FIRST_KINDS),
+    "2026-07-04a": HealthVersion(_FIRST_ENDS, "never", False, FIRST_KINDS),
+    "0.28": HealthVersion(_ENDS, "known_dead", False, FIRST_KINDS),
+    "0.29.1": HealthVersion(_ENDS, "known_dead", True, FIRST_KINDS),
+    "0.36": HealthVersion(_ENDS, "known_dead", True, STALLED_AFTER_S),
+}
 """The classifier's versions, by the release (or the day, in the repository) that began it."""
 
 _COLUMNS = {
@@ -235,18 +228,16 @@ class HealthFacts:
     has_stale_locks: nw.Expr
 
 
-RULE_WORDS = MappingProxyType(
-    {
-        "over_with_locks": "zombie",
-        "over": "healthy",
-        "nothing_to_show": "orphaned",
-        "process_gone": "stale",
-        "silent_not_alive": "stale",
-        "silent_alive": "unresponsive",
-        "quiet": "idle",
-        "active": "healthy",
-    }
-)
+RULE_WORDS = {
+    "over_with_locks": "zombie",
+    "over": "healthy",
+    "nothing_to_show": "orphaned",
+    "process_gone": "stale",
+    "silent_not_alive": "stale",
+    "silent_alive": "unresponsive",
+    "quiet": "idle",
+    "active": "healthy",
+}
 """The classifier's rules in order of precedence, and the word that each one gives."""
 
 

@@ -9,7 +9,6 @@ reported, never dropped.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 from stateanalytics.core.package_tables import package_table
@@ -90,14 +89,12 @@ class ReasonCode:
 # came from, not what became of the show.
 STATUS_WORDS = package_table("stateanalytics.core", "status_words.csv", StatusWord)
 
-TABLES = MappingProxyType({word.entity_type: word.table for word in STATUS_WORDS})
-EXIT_CODES = MappingProxyType(
-    {
-        word.raw_status: word.process_exit_code
-        for word in STATUS_WORDS
-        if word.process_exit_code is not None
-    }
-)
+TABLES = {word.entity_type: word.table for word in STATUS_WORDS}
+EXIT_CODES = {
+    word.raw_status: word.process_exit_code
+    for word in STATUS_WORDS
+    if word.process_exit_code is not None
+}
 
 
 class _Listed(NamedTuple):
@@ -110,7 +107,7 @@ class _Listed(NamedTuple):
 
 _LISTED = package_table("stateanalytics.core", "adr_words.csv", _Listed)
 ADR_LIFECYCLES, ADR_HEALTHS, ADR_DELIVERIES = (
-    MappingProxyType({row.entity_type: row.words for row in _LISTED if row.axis == axis})
+    {row.entity_type: row.words for row in _LISTED if row.axis == axis}
     for axis in ("lifecycle", "health", "delivery")
 )
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property
-from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 import polars as pl
@@ -75,13 +74,13 @@ def feature_columns() -> Mapping[str, str]:
     own = (column for features in _features() for column in features.columns.items())
     meanings = {known.name: known.meaning for known in _FEATURES if known.meaning}
     shared = {column.name: column.meaning for column in _OF_ENTITIES}
-    return MappingProxyType({**meanings, **shared, **dict(own)})
+    return {**meanings, **shared, **dict(own)}
 
 
 @cache
 def _lost_of() -> Mapping[str, tuple[str, ...]]:
     own = (column for features in _features() for column in features.lost_of.items())
-    return MappingProxyType({**{known.name: known.lost for known in _FEATURES}, **dict(own)})
+    return {**{known.name: known.lost for known in _FEATURES}, **dict(own)}
 
 
 def features_of(past: Past, system: str, states: pl.DataFrame) -> pl.DataFrame:

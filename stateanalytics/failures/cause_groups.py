@@ -12,7 +12,6 @@ import re
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 from math import hypot, log
-from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
@@ -46,7 +45,7 @@ class CauseRule(NamedTuple):
 RULES = package_table("stateanalytics.core", "cause_groups.csv", CauseRule)
 """The table, in the order in which rows claim clusters."""
 
-TITLES = MappingProxyType({rule.cause_group: rule.title for rule in RULES})
+TITLES = {rule.cause_group: rule.title for rule in RULES}
 """The name of each group for people."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta, tzinfo
-from types import MappingProxyType
 
 import polars as pl
 
@@ -37,12 +36,10 @@ PER_RUN = ("completed", "timed_out", "incidents")
 FALSE_ALARMS = 0.05
 """Probability that anything of an unchanged week is called changed or growing."""
 
-LIMITS: Mapping[str, float] = MappingProxyType(
-    {
-        **{"completed": 0.012, "timed_out": 0.0025, "incidents": 0.005},
-        **{"time_to_complete": 0.01, "time_to_complete_by_kind": 0.001},
-    }
-)
+LIMITS: Mapping[str, float] = {
+    **{"completed": 0.012, "timed_out": 0.0025, "incidents": 0.005},
+    **{"time_to_complete": 0.01, "time_to_complete_by_kind": 0.001},
+}
 """Its parts for the numbers that are compared with all weeks before: most for what counts most."""
 GROWING = 0.017
 """Its part for growing clusters."""

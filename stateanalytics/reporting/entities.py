@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -43,33 +42,32 @@ class Colours:
     dark_contrast: float
 
 
-COLOURS: Mapping[str, Colours] = MappingProxyType(
-    {
-        "success": Colours("#ECFDF3", "#067647", 5.4, "#062C1B", "#86EFAC", 10.8),
-        "running": Colours("#EFF6FF", "#175CD3", 5.5, "#0B1E3D", "#93C5FD", 9.2),
-        "error": Colours("#FEF3F2", "#B42318", 6.0, "#3B0A0A", "#FCA5A5", 9.0),
-        "warning": Colours("#FFFAEB", "#B54708", 5.2, "#3A2604", "#FCD34D", 10.0),
-        "stale": Colours("#FFF7ED", "#C2410C", 4.9, "#331C05", "#FDBA74", 9.5),
-        "neutral": Colours("#F3F4F6", "#374151", 9.4, "#1F2937", "#D1D5DB", 10.0),
-        "review": Colours("#F5F3FF", "#6D28D9", 6.5, "#23153E", "#C4B5FD", 9.1),
-    }
-)
+COLOURS: Mapping[str, Colours] = {
+    "success": Colours("#ECFDF3", "#067647", 5.4, "#062C1B", "#86EFAC", 10.8),
+    "running": Colours("#EFF6FF", "#175CD3", 5.5, "#0B1E3D", "#93C5FD", 9.2),
+    "error": Colours("#FEF3F2", "#B42318", 6.0, "#3B0A0A", "#FCA5A5", 9.0),
+    "warning": Colours("#FFFAEB", "#B54708", 5.2, "#3A2604", "#FCD34D", 10.0),
+    "stale": Colours("#FFF7ED", "#C2410C", 4.9, "#331C05", "#FDBA74", 9.5),
+    "neutral": Colours("#F3F4F6", "#374151", 9.4, "#1F2937", "#D1D5DB", 10.0),
+    "review": Colours("#F5F3FF", "#6D28D9", 6.5, "#23153E", "#C4B5FD", 9.1),
+}
 
 
-TOKEN_OF_TONE: Mapping[str, str] = MappingProxyType(
-    {"danger": "error", "warning": "warning", "info": "running", "success": "success"}
-)
+TOKEN_OF_TONE: Mapping[str, str] = {
+    "danger": "error",
+    "warning": "warning",
+    "info": "running",
+    "success": "success",
+}
 # The ADR names icons for the six statuses, and one for silence.
-ICON_OF_LIFECYCLE: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(("running", "active", "enabled"), "activity"),
-        **dict.fromkeys(("completed", "succeeded", "merged", "run_complete"), "check"),
-        "failed": "x-circle",
-        "timed_out": "hourglass",
-        **dict.fromkeys(("aborted", "blocked"), "stop"),
-        **dict.fromkeys(("cancelled", "skipped"), "slash"),
-    }
-)
+ICON_OF_LIFECYCLE: Mapping[str, str] = {
+    **dict.fromkeys(("running", "active", "enabled"), "activity"),
+    **dict.fromkeys(("completed", "succeeded", "merged", "run_complete"), "check"),
+    "failed": "x-circle",
+    "timed_out": "hourglass",
+    **dict.fromkeys(("aborted", "blocked"), "stop"),
+    **dict.fromkeys(("cancelled", "skipped"), "slash"),
+}
 STALE_ICON = "clock"
 OTHER_ICON = "dash"
 

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from types import MappingProxyType
 
 import polars as pl
 
@@ -574,6 +573,8 @@ def _missing_data(summary: Plain) -> Iterator[str]:
         yield str(coverage["in_words"])
 
 
-ALERTS: Mapping[str, Callable[[Plain], Iterator[str]]] = MappingProxyType(
-    {"new-critical": _new_failures, "regression": _regressions, "coverage": _missing_data}
-)
+ALERTS: Mapping[str, Callable[[Plain], Iterator[str]]] = {
+    "new-critical": _new_failures,
+    "regression": _regressions,
+    "coverage": _missing_data,
+}

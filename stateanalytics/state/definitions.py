@@ -7,7 +7,6 @@ counts; the words for readers are `DEFINITIONS` of the report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import polars as pl
@@ -55,7 +54,7 @@ _WORDS = package_table("stateanalytics.state", "left_out.csv", _LeftOut)
 
 
 def _left_out_of(*counts: str) -> Mapping[str, str]:
-    return MappingProxyType({row.word: row.meaning for row in _WORDS if row.of in counts})
+    return {row.word: row.meaning for row in _WORDS if row.of in counts}
 
 
 LEFT_OUT = _left_out_of("any count")

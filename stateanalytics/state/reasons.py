@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple
 
 import narwhals as nw
@@ -84,7 +83,7 @@ def _registry() -> Mapping[str, ReasonCode]:
         *(code for system in reversed(all_systems()) for code in system.words.reason_codes()),
         *codes_from_csv("stateanalytics.state"),
     )
-    return MappingProxyType({code.code: code for code in everything})
+    return {code.code: code for code in everything}
 
 
 REGISTRY: Mapping[str, ReasonCode] = _registry()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from stateanalytics.core.package_tables import package_table
@@ -384,7 +383,7 @@ class Ends:
         work starts again), own_end or other_end.
     """
 
-    statuses: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    statuses: Mapping[str, str] = field(default_factory=dict)
     own_writers: tuple[str, ...] = ("executor",)
     death_codes: tuple[str, ...] = ()
     death_messages: tuple[str, ...] = ()
@@ -435,7 +434,7 @@ class Words:
     vocabulary: tuple[StatusWord, ...] = ()
     reason_codes: Callable[[], Iterable[ReasonCode]] = nothing
     are_codes_closed: bool = False
-    working_states: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    working_states: Mapping[str, str] = field(default_factory=dict)
     log_kinds: str = "^$"
 
 
@@ -537,7 +536,7 @@ class Thresholds:
     constants: Callable[[Any], Sequence[Constant]] = nothing
     kind_constants: Callable[[Any, pl.DataFrame], Sequence[Constant]] = nothing
     evidence: Mapping[str, Callable[[Facts, pl.DataFrame], pl.DataFrame]] = field(
-        default_factory=lambda: MappingProxyType({})
+        default_factory=dict
     )
 
 
@@ -564,7 +563,7 @@ class Auditing:
     """
 
     checks: Sequence[Callable[..., pl.DataFrame | pl.LazyFrame]] = ()
-    advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    advice: Mapping[str, str] = field(default_factory=dict)
     judge_transitions: Callable[[Facts], pl.DataFrame] | None = None
     phantoms: Callable[..., pl.DataFrame] | None = None
     dispositions: Frame | None = None
@@ -658,7 +657,7 @@ class System:
     ends: Ends = Ends()
     past: Rewinding = Rewinding()
     links: Links = Links()
-    limits: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    limits: Mapping[str, float] = field(default_factory=dict)
     detecting: Callable[[], Detecting] = Detecting
     thresholds: Callable[[], Thresholds] = Thresholds
     auditing: Callable[[], Auditing] = Auditing

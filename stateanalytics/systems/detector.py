@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields
-from types import MappingProxyType
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import polars as pl
@@ -13,30 +12,26 @@ from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
-CONSTRUCTS = MappingProxyType(
-    {
-        "silence": "how long ago the last sign of life was",
-        "elapsed": "how long ago it started",
-        "write": "how long ago its row was last written, by anyone",
-        "liveness": "whether its process is alive",
-        "lock": "whether lock files are left",
-        "count": "how often something happened",
-        "schedule": "whether a planned fire happened",
-        "verdict": "which words are stored, or what other rules answered",
-    }
-)
+CONSTRUCTS = {
+    "silence": "how long ago the last sign of life was",
+    "elapsed": "how long ago it started",
+    "write": "how long ago its row was last written, by anyone",
+    "liveness": "whether its process is alive",
+    "lock": "whether lock files are left",
+    "count": "how often something happened",
+    "schedule": "whether a planned fire happened",
+    "verdict": "which words are stored, or what other rules answered",
+}
 """What a rule measures; rules of different constructs answer different questions."""
 
 QUESTIONS = ("stale", "stuck", "slow", "dead", "attention", "overdue", "degraded", "waiting")
 COMPARISONS = (">", ">=")
-LIVENESS = MappingProxyType(
-    {
-        "not asked": "it does not ask whether the process is alive",
-        "assumed": "it assumes that every process is alive",
-        "unknown is dead": "a process that was not checked counts as dead",
-        "unknown stays unknown": "a process that was not checked is judged by its silence",
-    }
-)
+LIVENESS = {
+    "not asked": "it does not ask whether the process is alive",
+    "assumed": "it assumes that every process is alive",
+    "unknown is dead": "a process that was not checked counts as dead",
+    "unknown stays unknown": "a process that was not checked is judged by its silence",
+}
 RESTARTS = ("message", "activity", "report", "start", "creation")
 """What resets the clock of a rule, where it is recorded as it happens."""
 

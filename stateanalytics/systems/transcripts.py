@@ -13,7 +13,6 @@ from functools import cache
 from io import BytesIO
 from itertools import accumulate, groupby
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -165,9 +164,13 @@ def columns_of(frame: FrameOrFactory, columns: Iterable[str]) -> pl.DataFrame:
 
 
 # A cast to TIMESTAMP would ignore the offset of a zone, and whatever else follows.
-_STORED: Mapping[pl.DataType, str] = MappingProxyType(
-    {TEXT: "VARCHAR", INTEGER: "BIGINT", REAL: "DOUBLE", YES_NO: "BOOLEAN", MOMENT: "TIMESTAMPTZ"}
-)
+_STORED: Mapping[pl.DataType, str] = {
+    TEXT: "VARCHAR",
+    INTEGER: "BIGINT",
+    REAL: "DOUBLE",
+    YES_NO: "BOOLEAN",
+    MOMENT: "TIMESTAMPTZ",
+}
 
 
 def fields_read(*frames: Frame) -> json_lines.Fields:

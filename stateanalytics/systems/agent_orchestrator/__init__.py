@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from stateanalytics.systems import base
 from stateanalytics.systems.agent_orchestrator import places
@@ -45,18 +44,16 @@ SYSTEM = base.System(
     frames=_later("frames:frames"),
     words=base.Words(
         reason_codes=lambda: base.codes_from_csv(__name__),
-        working_states=MappingProxyType(
-            {
-                "spawning": "queued",
-                "needs_input": "waiting",
-                "idle": "waiting",
-                "review_pending": "waiting",
-                "approved": "waiting",
-                "mergeable": "waiting",
-                "stuck": "stalled",
-                "detecting": "stalled",
-            }
-        ),
+        working_states={
+            "spawning": "queued",
+            "needs_input": "waiting",
+            "idle": "waiting",
+            "review_pending": "waiting",
+            "approved": "waiting",
+            "mergeable": "waiting",
+            "stuck": "stalled",
+            "detecting": "stalled",
+        },
     ),
     runs=base.Runs(
         calls=_later("go_work:calls"),
@@ -87,16 +84,14 @@ SYSTEM = base.System(
     past=base.Rewinding(rewind=_later("reading:rewind")),
     used_tokens=_later("go_work:used_tokens"),
     ends=base.Ends(
-        statuses=MappingProxyType(
-            {
-                "killed": "aborted",
-                "terminated": "aborted",
-                "done": "completed",
-                "cleanup": "aborted",
-                "errored": "failed",
-                "merged": "merged",
-            }
-        ),
+        statuses={
+            "killed": "aborted",
+            "terminated": "aborted",
+            "done": "completed",
+            "cleanup": "aborted",
+            "errored": "failed",
+            "merged": "merged",
+        },
         # The poller records every end within seconds, but for deaths: it only finds them.
         own_writers=("agent_report", "poll"),
         death_codes=(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from stateanalytics.systems import base
 from stateanalytics.systems.claude_code import places
@@ -51,7 +50,7 @@ SYSTEM = base.System(
     frames=_later("frames:frames"),
     words=base.Words(
         reason_codes=lambda: base.codes_from_csv(__name__),
-        working_states=MappingProxyType({"retry": "retrying"}),
+        working_states={"retry": "retrying"},
         log_kinds=r"^(?:attachment|queue-operation|api-request.*|system)$",
     ),
     runs=base.Runs(
@@ -68,7 +67,7 @@ SYSTEM = base.System(
         turns=_later("reading:turns"),
         stop="Esc in its terminal",
     ),
-    limits=MappingProxyType(LIMITS),
+    limits=LIMITS,
     detecting=_later("detectors:detecting"),
     thresholds=lambda: base.Thresholds(
         constants=partial(base.constants_from_csv, __name__),

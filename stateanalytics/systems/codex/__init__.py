@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from stateanalytics.systems import base
 from stateanalytics.systems.codex import places
@@ -56,7 +55,7 @@ SYSTEM = base.System(
         turns=_later("reading:turns"),
         stop="Esc in its terminal",
     ),
-    limits=MappingProxyType(LIMITS),
+    limits=LIMITS,
     detecting=_later("detectors:detecting"),
     thresholds=lambda: base.Thresholds(
         constants=partial(base.constants_from_csv, __name__),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from stateanalytics.systems import base
 from stateanalytics.systems.opencode import places
@@ -44,7 +43,7 @@ SYSTEM = base.System(
     frames=_later("frames:frames"),
     words=base.Words(
         reason_codes=lambda: base.codes_from_csv(__name__, "mapped_codes.csv"),
-        working_states=MappingProxyType({"session.retry.scheduled": "retrying"}),
+        working_states={"session.retry.scheduled": "retrying"},
         log_kinds=r"^session\.(?:execution|step|text|reasoning|tool|instructions|usage|input\.pro)",
     ),
     runs=base.Runs(
@@ -59,7 +58,7 @@ SYSTEM = base.System(
         turns=_later("reading:turns"),
         stop="Esc twice in its terminal",
     ),
-    limits=MappingProxyType(LIMITS),
+    limits=LIMITS,
     detecting=_later("detectors:detecting"),
     thresholds=lambda: base.Thresholds(constants=partial(base.constants_from_csv, __name__)),
     auditing=lambda: base.Auditing(checks=(_later("reading:executions"),)),

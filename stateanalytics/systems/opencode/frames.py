@@ -7,7 +7,6 @@ are excluded, and the rest is folded again. They contain no text of a person or 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import polars as pl
 
@@ -327,18 +326,16 @@ def _of_records(what: str, row: str, key: tuple[str, ...], *names: str) -> Frame
 
 
 _EVENT = ("session_id", "event_id", "seq", "at", "type")
-OF_EVENTS = MappingProxyType(
-    {
-        family: _of_records(
-            f"{family}_events",
-            f"one event of opencode of the kind '{family}', and what states read of it",
-            ("session_id", "event_id"),
-            *_EVENT,
-            *(name for name in shape if name != "row"),
-        )
-        for family, shape in PAYLOADS.items()
-    }
-)
+OF_EVENTS = {
+    family: _of_records(
+        f"{family}_events",
+        f"one event of opencode of the kind '{family}', and what states read of it",
+        ("session_id", "event_id"),
+        *_EVENT,
+        *(name for name in shape if name != "row"),
+    )
+    for family, shape in PAYLOADS.items()
+}
 """A frame for each of `gathered.FAMILIES`; events without a payload are in ``events`` only."""
 OF_MESSAGES = _of_records(
     "messages",

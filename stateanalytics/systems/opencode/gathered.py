@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from types import MappingProxyType
 from typing import NamedTuple
 
 import polars as pl
@@ -54,12 +53,10 @@ QUIET = tuple(row.kind for row in _KINDS if row.is_quiet)
 TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
 SPENT_OUTSIDE_STEPS = ("usage.recorded", "compaction.ended", "compaction.failed")
 """Kinds of events with tokens that a session used outside its steps."""
-FAMILIES = MappingProxyType(
-    {
-        family: tuple(row.kind for row in _KINDS if row.family == family)
-        for family in dict.fromkeys(row.family for row in _KINDS if row.family)
-    }
-)
+FAMILIES = {
+    family: tuple(row.kind for row in _KINDS if row.family == family)
+    for family in dict.fromkeys(row.family for row in _KINDS if row.family)
+}
 """The kinds of events by their payload; an event's ``family`` is a position in it, or null."""
 
 

@@ -12,7 +12,6 @@ words of a message has a confidence below one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import polars as pl
@@ -26,21 +25,17 @@ from stateanalytics.systems.situations import cause_by_words, refined
 UNRECOGNIZED = "unrecognized"
 
 
-CAUSES = MappingProxyType(
-    {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
-)
+CAUSES = {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
 """The last segment of the reason code, by the type of an error or its name in V1."""
 DEGRADING = (
     "provider_rate_limit", "provider_transport", "provider_internal", "provider_timeout",
 )  # fmt: skip
 """Causes in the runtime around the work: they leave its health degraded."""
-_ABORTED_TEXTS = MappingProxyType(
-    {
-        "Execution was interrupted repeatedly": "resume_exhausted",
-        "Tool execution interrupted: ": "stale_after_crash",
-        "The user declined": "permission_declined",
-    }
-)
+_ABORTED_TEXTS = {
+    "Execution was interrupted repeatedly": "resume_exhausted",
+    "Tool execution interrupted: ": "stale_after_crash",
+    "The user declined": "permission_declined",
+}
 """The cause of an ``aborted`` error by the beginning of its message."""
 _VAGUE = ("APIError", "UnknownError", "unknown", "provider.unknown", "provider.error")
 """Types without a cause: the status or the words have it."""
