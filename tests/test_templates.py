@@ -392,7 +392,7 @@ HTTP = [
         "{} Not Found", "Error code: {} - x", "API Error: {} slow", "API Error ({} slow)",
         "APIError({})", "Overloaded ({})", "[{}] slow", "got {} from server", "server returned {}",
         "response {}", "responded with {}", "returned error: {}", '"status": {}', "code: {}",
-        "API returned status code {} with",
+        "API returned status code {} with", "Request Failed: {} x",
 ]  # fmt: skip
 
 

@@ -87,10 +87,12 @@ def _group_of(texts: pl.Series) -> pl.Series:
     """The group of the first row of the table that fits each text; null: none, or no text."""
     distinct = texts.to_frame().lazy().unique().drop_nulls()
     text = pl.col(texts.name)
+    # A boundary of ASCII words takes half the time, and is there in 错误429 as well.
+    of = {rule: getattr(rule, texts.name).replace(r"\b", r"(?-u:\b)") for rule in RULES}
     fits = (
         pl.when(text.str.contains(f"(?i){pattern}")).then(pl.lit(rule.cause_group))
-        for rule in RULES
-        if (pattern := getattr(rule, texts.name))
+        for rule, pattern in of.items()
+        if pattern
     )
     known, groups = distinct.select(text, group=pl.coalesce(*fits)).collect().get_columns()
     return texts.replace_strict(known, groups, default=None, return_dtype=pl.String)

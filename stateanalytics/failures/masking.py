@@ -102,7 +102,8 @@ KEPT: tuple[tuple[str, str], ...] = (
     (
         "HTTP status",
         r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|(?:http[ _])?status(?:[ _]?code)?"
-        r"|response(?: code)?|returned|responded with|got)(?:[\"' =:_]+|\()[45]\d\d\b",
+        r"|response(?: code)?|request failed|returned|responded with|got)"
+        r"(?:[\"' =:_]+|\()[45]\d\d\b",
     ),
     (
         "error with a status",
