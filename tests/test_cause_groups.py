@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
 from uuid import UUID
 
 import polars as pl
@@ -51,6 +52,17 @@ SEVERAL = [
     *(("Command failed with exit code 1: <*>", "command_failed"), ("hello", None), ("", None)),
     ("\u202e\x00x" * 10, None),
 ]
+
+
+# Kinds of failures in the words of tools, with values of our own; no group: it says no cause.
+KINDS = Path(__file__).parent / "data" / "cause_kinds.csv"
+
+
+def test_kinds_of_failures_have_a_cause_in_the_words_of_any_tool():
+    kinds = pl.read_csv(KINDS).with_columns(code=pl.lit(None, pl.String))
+    found = add_cause_groups(kinds.rename({"cause_group": "right"}))
+    wrong = found.filter(pl.col("right").ne_missing(pl.col("cause_group")))
+    assert wrong.select("template", "right", "cause_group").rows() == []
 
 
 def grouped(template, code=None):

@@ -392,7 +392,7 @@ HTTP = [
         "{} Not Found", "Error code: {} - x", "API Error: {} slow", "API Error ({} slow)",
         "APIError({})", "Overloaded ({})", "[{}] slow", "got {} from server", "server returned {}",
         "response {}", "responded with {}", "returned error: {}", '"status": {}', "code: {}",
-        "API returned status code {} with",
+        "API returned status code {} with", "Request Failed: {} x",
 ]  # fmt: skip
 
 
@@ -411,7 +411,9 @@ def test_exceptions_and_system_errors_stay_apart(words):
         asyncio.CancelledError StopIteration KeyboardInterrupt openai.RateLimitError SystemExit
         RecursionError UnicodeDecodeError http.client.RemoteDisconnected BrokenPipe NotFound
         Unauthorized TooManyRequests ReadTimeout PoolTimeout zlib.error AbortError ETIMEDOUT
-        ECONNRESET ENOENT EACCES EPIPE ENOSPC SIGKILL SIGTERM SIGSEGV SIGINT""".split()
+        ECONNRESET ENOENT EACCES EPIPE ENOSPC SIGKILL SIGTERM SIGSEGV SIGINT
+        ERR_HTTP2_PING_FAILED ERR_TLSV1_ALERT NU1101 NU1605 ORA-01017 ORA-12541 NETSDK1045
+        NETSDK1004 AADSTS50076 AADSTS700016 PGRST116 PGRST301""".split()
     check_apart([words.format(name) for name in names])
 
 

@@ -102,7 +102,8 @@ KEPT: tuple[tuple[str, str], ...] = (
     (
         "HTTP status",
         r"(?i:HTTP(?:/\d(?:\.\d)?)?(?: (?:error|status|code))*|(?:http[ _])?status(?:[ _]?code)?"
-        r"|response(?: code)?|returned|responded with|got)(?:[\"' =:_]+|\()[45]\d\d\b",
+        r"|response(?: code)?|request failed|returned|responded with|got)"
+        r"(?:[\"' =:_]+|\()[45]\d\d\b",
     ),
     (
         "error with a status",
@@ -116,7 +117,11 @@ KEPT: tuple[tuple[str, str], ...] = (
     ("HTTP status and phrase", r"[45]\d\d [A-Z][a-z]+\b"),
     ("HTTP status in brackets", r"[\[(](?:4[0-3]\d|5[0-3]\d)[\])]"),
     ("error number", r"(?i:errno|error number)[ =:]*-?\d+\b"),
-    ("error code", r"(?:ERR|SQLSTATE|TS|CS|LNK|MSB|SC|RUF|PLR|[EFWC])[-_ ]?\d{3,5}\b"),
+    (
+        "error code",
+        r"(?:(?:ERR|SQLSTATE|TS|CS|LNK|MSB|NU|SC|RUF|PLR|[EFWC])[-_ ]?\d{3,5}"
+        r"|(?:ORA-|AADSTS|NETSDK|PGRST)\d{3,7}|ERR_[A-Z0-9_]+)\b",
+    ),
     ("signal", r"(?i:signal)(?i: number)?[ =:]+\d{1,2}\b"),
     (
         "language version",
