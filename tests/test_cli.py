@@ -953,6 +953,35 @@ def test_a_reader_that_goes_away_is_no_trouble(store):
     assert writer.returncode == 141
 
 
+def in_a_shell(redirected, *arguments):
+    command = ["sh", "-c", f'exec "$@" {redirected}', "sh"]
+    command += [sys.executable, "-m", "stateanalytics", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("redirected", "source", "code", "last_word"),
+    [
+        pytest.param(">&-", "", 0, "", id="no standard output"),
+        pytest.param("2>&-", "", 0, "", id="no standard error"),
+        pytest.param("2>&-", ".no", 2, "", id="no standard error for an error"),
+        pytest.param(
+            ">/dev/full",
+            "",
+            1,
+            "error: Standard output has no room. Hint: free some space",
+            id="a full disk",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux"),
+        ),
+    ],
+)
+def test_an_answer_that_goes_nowhere_is_no_traceback(redirected, source, code, last_word):
+    done = in_a_shell(redirected, "attention", f"{SAMPLES / 'codex'}{source}")
+    assert done.returncode == code
+    assert done.stderr.strip().endswith(last_word)
+    assert "Traceback" not in done.stderr
+
+
 BUILDS_A_LONG_TEXT = (
     "SELECT length(string_agg(repeat('x', 100000), '')) "
     "FROM (SELECT unnest(list_transform([1], lambda x: 1)) FROM range(100000))"

@@ -8,6 +8,7 @@ of several sources did; 3 a report is bad news, where `--fail-on` asks;
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
@@ -97,6 +98,12 @@ class _Commands(click.Group):
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise _ReaderWentAwayError from error
+        except OSError as error:
+            # Files have errors of their own, so it is where standard output leads to.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _drop_output()
+            raise NoRoomError("Standard output has no room.", "free some space") from error
         return answer
 
     def resolve_command(
@@ -156,6 +163,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     gc.set_threshold(200_000)
     # Python adds the file, the line and its code, which say nothing to who typed a command.
     warnings.showwarning = lambda message, *_: warn(str(message))
+    # Python has none for a stream that its caller closed, and gives its number to the next file.
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     code = run(arguments)
     # Python looks for garbage among all of them once more before it ends, which takes as long.
     # DuckDB complains of what is not freed by then.
@@ -182,10 +193,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except MemoryError:
         return _complain("not enough memory. Hint: read fewer stores at once", 1)
     except _ReaderWentAwayError:
-        # The interpreter flushes once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """Let nothing more be printed: the interpreter flushes once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_error(error: click.ClickException) -> int:
