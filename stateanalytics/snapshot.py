@@ -195,7 +195,7 @@ class Snapshot(Facts):
         name : str
             Its name in SQL: lower-case letters, digits and ``_``.
         rows : frame, str or pathlib.Path
-            A frame of polars, pandas or Arrow, or a CSV, Parquet or JSON file.
+            A frame of polars (also a lazy one), pandas or Arrow, or a CSV, Parquet or JSON file.
 
         Returns
         -------
