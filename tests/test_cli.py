@@ -953,33 +953,16 @@ def test_a_reader_that_goes_away_is_no_trouble(store):
     assert writer.returncode == 141
 
 
-def in_a_shell(redirected, *arguments):
-    command = ["sh", "-c", f'exec "$@" {redirected}', "sh"]
-    command += [sys.executable, "-m", "stateanalytics", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-
-
 @pytest.mark.parametrize(
-    ("redirected", "source", "code", "last_word"),
-    [
-        pytest.param(">&-", "", 0, "", id="no standard output"),
-        pytest.param("2>&-", "", 0, "", id="no standard error"),
-        pytest.param("2>&-", ".no", 2, "", id="no standard error for an error"),
-        pytest.param(
-            ">/dev/full",
-            "",
-            1,
-            "error: Standard output has no room. Hint: free some space",
-            id="a full disk",
-            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="only on Linux"),
-        ),
-    ],
+    ("redirected", "name", "code"),
+    [(">&-", "codex", 0), ("2>&-", "codex", 0), ("2>&-", "no", 2), (">/dev/full", "codex", 1)],
 )
-def test_an_answer_that_goes_nowhere_is_no_traceback(redirected, source, code, last_word):
-    done = in_a_shell(redirected, "attention", f"{SAMPLES / 'codex'}{source}")
-    assert done.returncode == code
-    assert done.stderr.strip().endswith(last_word)
-    assert "Traceback" not in done.stderr
+def test_an_answer_that_goes_nowhere_is_no_traceback(redirected, name, code):
+    ours = [sys.executable, "-m", "stateanalytics", "attention", SAMPLES / name]
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh"]
+    done = subprocess.run([*shell, *ours], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert ("error: Standard output has no room." in done.stderr) == (code == 1)
 
 
 BUILDS_A_LONG_TEXT = (

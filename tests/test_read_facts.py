@@ -258,7 +258,7 @@ def test_a_single_event_or_else_the_last_update_is_as_of(tmp_path, moment):
 
 def test_without_any_moment_the_clock_is_asked(tmp_path):
     facts = _facts(write_store(tmp_path / "state.db"), clock=lambda: NOW)
-    assert (facts.as_of, facts.as_of_from) == (NOW, "clock")
+    assert (facts.as_of, facts.as_of_from, facts.why_as_of) == (NOW, "clock", "now")
 
 
 def test_rows_after_as_of_are_findings(tmp_path):

@@ -66,10 +66,6 @@ RENAMED = {
 """Commands of earlier versions, and what to type instead."""
 
 
-class _ReaderWentAwayError(Exception):
-    """The reader of the output closed it: a broken pipe, which click would call a failure."""
-
-
 class _Commands(click.Group):
     """A group that imports a command when it is run, and helps with misspelt ones."""
 
@@ -96,13 +92,14 @@ class _Commands(click.Group):
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError as error:
-            raise _ReaderWentAwayError from error
         except OSError as error:
-            # Files have errors of their own, so it is where standard output leads to.
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            # Files have errors of their own, so it is what reads or keeps standard output.
+            if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
                 raise
-            _drop_output()
+            # The interpreter flushes once more at its end, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if error.errno == errno.EPIPE:
+                raise click.exceptions.Exit(141) from error
             raise NoRoomError("Standard output has no room.", "free some space") from error
         return answer
 
@@ -192,15 +189,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain("interrupted", 130)
     except MemoryError:
         return _complain("not enough memory. Hint: read fewer stores at once", 1)
-    except _ReaderWentAwayError:
-        _drop_output()
-        return 141
     return code if isinstance(code, int) else 0
-
-
-def _drop_output() -> None:
-    """Let nothing more be printed: the interpreter flushes once more at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage_error(error: click.ClickException) -> int:
