@@ -161,9 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # Python adds the file, the line and its code, which say nothing to who typed a command.
     warnings.showwarning = lambda message, *_: warn(str(message))
     # Python has none for a stream that its caller closed, and gives its number to the next file.
-    for name in ("stdout", "stderr"):
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
     code = run(arguments)
     # Python looks for garbage among all of them once more before it ends, which takes as long.
     # DuckDB complains of what is not freed by then.
