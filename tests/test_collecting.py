@@ -28,6 +28,7 @@ from stateanalytics.systems.places import Place, files_of, find_places
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.lionagi_stores import session, write_store
+from tests.samples import SAMPLES
 
 EVENTS = ROOT / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
 
@@ -138,6 +139,14 @@ def test_the_first_run_notes_names_of_nothing_too(hosts, tmp_path, jobs):
     with sa.read(history) as snap:
         told = snap.findings.filter(code="archive.not_collected")
     assert told["source"].to_list() == [str(absent)]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    shutil.copytree(SAMPLES / "claude_code", tmp_path / "home")
+    os.mkfifo(tmp_path / "home" / "projects" / "a.jsonl")
+    (row,) = sa.collect(tmp_path / "home", tmp_path / "history").to_dicts()
+    words = "a file that cannot be read (not a regular file) (projects/a.jsonl)"
+    assert (row["status"], row["message"]) == ("archived", words)
 
 
 @pytest.mark.slow

@@ -195,7 +195,9 @@ class Archiving:
             options=self.options,
             observed_at=observed_at,
         )
-        missing = str(losses_of(part.findings).filter(severity="warning")["message"].first() or "")
+        lost = losses_of(part.findings).filter(severity="warning")
+        with_place = pl.coalesce(pl.format("{} ({})", "message", "table"), "message")
+        missing = str(lost.select(with_place.first()).item() or "")
         status = "unchanged" if written is None else "archived"
         return outcome(part.label, part.system, status, written, message=missing)
 
