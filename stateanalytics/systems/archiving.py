@@ -595,8 +595,8 @@ def collect_each(
         )
     batches = [prepared[i : i + N_A_BATCH] for i in range(0, len(prepared), N_A_BATCH)]
     if executor is None and jobs == 1:
-        done = (_archived(archiving, batch) for batch in batches)
-        yield from _noted(archiving, batches, done, late)
+        one_by_one = (_archived(archiving, batch) for batch in batches)
+        yield from _noted(archiving, batches, one_by_one, late)
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
