@@ -479,6 +479,10 @@ class _Asked(NamedTuple):
 
     def _sum(self, rows: pl.DataFrame) -> _Cell:
         known = rows.filter(pl.col("weight").is_not_null())
+        if (own := _WHOSE_COST.get(self.measure.name)) is not None:
+            # The rows without it, which cost 0 here, do not tell what the others cost.
+            meant = rows.filter(own())["weight"]
+            known = known.clear() if meant.len() and not meant.count() else known
         are_calls, is_count = self.measure.rows == "calls", self.measure.unit in ("runs", "calls")
         # No calls at all are calls that nobody recorded.
         is_unknown = rows.height or (are_calls and known.is_empty() and calls(self.snap).is_empty())
@@ -544,9 +548,16 @@ _CALLS_OF_SESSIONS = (
 """Calls with the columns of their session, where these are asked for."""
 
 
-def _usd(is_in: pl.Expr) -> pl.Expr:
-    """The cost of rows that have a property, 0 of others; null where it is not known."""
-    usd = pl.col("total_usd")
+_WHOSE_COST: Mapping[str, Callable[[], pl.Expr]] = {
+    "lost_usd": lambda: is_failure().fill_null(value=False),
+    "retry_usd": lambda: pl.col("is_retry"),
+}
+"""Of a cost of some of the runs: which ones."""
+
+
+def _usd(name: str) -> pl.Expr:
+    """The cost of rows that are meant, 0 of others; null where it is not known."""
+    is_in, usd = _WHOSE_COST[name](), pl.col("total_usd")
     weight = pl.when(is_in).then(usd).when(~is_in & usd.is_not_null()).then(0.0)
     return weight.alias("weight")
 
@@ -559,8 +570,8 @@ _OF_ROW: Mapping[str, Callable[[], pl.Expr]] = {
     **dict.fromkeys(("runs", "calls"), lambda: pl.lit(1.0).alias("weight")),
     "failures": lambda: is_failure().fill_null(value=False).cast(pl.Float64).alias("weight"),
     "cost_usd": lambda: pl.col("total_usd").alias("weight"),
-    "lost_usd": lambda: _usd(is_failure().fill_null(value=False)),
-    "retry_usd": lambda: _usd(pl.col("is_retry")),
+    "lost_usd": lambda: _usd("lost_usd"),
+    "retry_usd": lambda: _usd("retry_usd"),
     "tokens": lambda: (
         (pl.col("n_input_tokens") + pl.col("n_output_tokens")).cast(pl.Float64).alias("weight")
     ),

@@ -207,7 +207,8 @@ def in_short(value: object) -> str:
     >>> in_short("week.html"), in_short("x" * 80)[-5:]
     ("'week.html'", 'xxxx…')
     """
-    if hasattr(value, "columns"):
+    # Of its class: to ask a lazy frame for its columns is to plan it.
+    if hasattr(type(value), "columns"):
         return type(value).__name__
     shown = repr(value).partition("\n")[0]
     return shown if len(shown) <= 60 else f"{shown[:59]}…"
@@ -218,9 +219,10 @@ def check_columns(frame: pl.DataFrame, needed: Iterable[str], function: str) -> 
     needed = list(needed)
     if not hasattr(frame, "get_columns"):
         shown = ", ".join(needed[:4]) + (", …" if len(needed) > 4 else "")
+        collected = ".collect()" if hasattr(type(frame), "collect") else ""
         raise ArgumentError(
             f"{function} needs a polars frame with {shown}; found {found(frame)}.",
-            f"{function}(frame), with a frame that a function of this package returned",
+            f"{function}(frame{collected}), with a frame that a function of this package returned",
         )
     if missing := [name for name in needed if name not in frame.columns]:
         raise MissingColumnsError.of(missing, frame.columns, function)

@@ -195,7 +195,7 @@ class Snapshot(Facts):
         name : str
             Its name in SQL: lower-case letters, digits and ``_``.
         rows : frame, str or pathlib.Path
-            A frame of polars, pandas or Arrow, or a CSV, Parquet or JSON file.
+            A frame of polars (also a lazy one), pandas or Arrow, or a CSV, Parquet or JSON file.
 
         Returns
         -------
@@ -672,7 +672,8 @@ class Snapshot(Facts):
         period = f"from {begins:%Y-%m-%d}" if begins else "no timestamp"
         systems = self.sources["system"].drop_nulls().unique().sort()
         of = visible(", ".join(systems) or "no system")
-        counts = f"{runs.height:,} runs, {n_open:,} open, {n_failed:,} failed or timed out"
+        plural = "s" * (runs.height != 1)
+        counts = f"{runs.height:,} run{plural}, {n_open:,} open, {n_failed:,} failed or timed out"
         return f"{counts}; {period}; {of}"
 
     def _losses(self) -> Iterator[str]:

@@ -962,6 +962,22 @@ def test_a_reader_that_goes_away_is_no_trouble(store):
     assert writer.returncode == 141
 
 
+@pytest.mark.parametrize(
+    ("redirected", "name", "code"),
+    [
+        *((">&-", "codex", 0), ("2>&-", "codex", 0), ("2>&-", "no", 2)),
+        *((">/dev/full", "codex", 1), ("<&-", "codex", 0)),
+    ],
+)
+def test_a_stream_that_leads_nowhere_is_no_traceback(redirected, name, code):
+    command = "mcp" if "<&" in redirected else "attention"
+    ours = [sys.executable, "-m", "stateanalytics", command, SAMPLES / name]
+    shell = ["sh", "-c", f'exec "$@" {redirected}', "sh"]
+    done = subprocess.run([*shell, *ours], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert ("error: Standard output has no room." in done.stderr) == (code == 1)
+
+
 BUILDS_A_LONG_TEXT = (
     "SELECT length(string_agg(repeat('x', 100000), '')) "
     "FROM (SELECT unnest(list_transform([1], lambda x: 1)) FROM range(100000))"

@@ -28,6 +28,7 @@ from stateanalytics.systems.places import Place, files_of, find_places
 from tests.conftest import ROOT
 from tests.examples import a_few
 from tests.lionagi_stores import session, write_store
+from tests.samples import SAMPLES
 
 EVENTS = ROOT / "data" / "samples" / "opencode" / "events_july_2026.jsonl"
 
@@ -126,6 +127,26 @@ def test_what_was_not_collected_is_told_until_it_is(hosts, tmp_path):
         (told,) = snap.findings.filter(code="archive.not_collected").to_dicts()
         assert told["action"].startswith("shown as last seen at ")
         assert snap.entities.height == 4
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_first_run_notes_names_of_nothing_too(hosts, tmp_path, jobs):
+    """A share that was not mounted was told from the second run on; alone it makes no archive."""
+    absent, history = tmp_path / "share" / "state.db", tmp_path / "history"
+    assert sa.collect(absent, history, jobs=jobs)["status"].to_list() == ["failed"]
+    assert not history.exists()
+    sa.collect([absent, hosts / "a" / "state.db"], history, jobs=jobs)
+    with sa.read(history) as snap:
+        told = snap.findings.filter(code="archive.not_collected")
+    assert told["source"].to_list() == [str(absent)]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    shutil.copytree(SAMPLES / "claude_code", tmp_path / "home")
+    os.mkfifo(tmp_path / "home" / "projects" / "a.jsonl")
+    (row,) = sa.collect(tmp_path / "home", tmp_path / "history").to_dicts()
+    words = "a file that cannot be read (not a regular file) (projects/a.jsonl)"
+    assert (row["status"], row["message"]) == ("archived", words)
 
 
 @pytest.mark.slow

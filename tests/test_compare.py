@@ -65,6 +65,18 @@ def test_each_measure_counts_what_it_says(measure, value, n, n_of):
     assert asked(measure).select("value", "n", "n_of").row(0) == (value, n, n_of)
 
 
+def test_what_failures_or_retries_cost_is_not_zero_where_it_is_not_known():
+    rows = [
+        ended("a", "failed", 30, project="x", attempt=1),
+        ended("b", "failed", 20, project="x", attempt=2),
+        ended("c", "completed", 10, project="x", cost_usd=5.0, attempt=1),
+        ended("d", "completed", 9, project="y", cost_usd=7.0, attempt=1),
+    ]
+    for measure in ("lost_usd", "retry_usd"):
+        found = asked(measure, rows, by="project").select("value", "n", "n_of").rows()
+        assert found == [(None, 0, 3), (0.0, 1, 1)], measure
+
+
 def test_groups_may_be_several_columns_and_null_is_a_group():
     found = asked("failed", by=["project", "kind"]).sort("project", nulls_last=True)
     assert found.select("project", "n", "n_of").rows() == [("x", 1, 2), ("y", 1, 1), (None, 0, 1)]
@@ -231,7 +243,7 @@ def test_costs_are_those_of_costs(by, demo):
     costs = sa.failures.costs(demo, by=by)
     for measure, column in (("cost_usd", "total_usd"), ("lost_usd", "total_lost_usd")):
         found = demo.compare(measure, by=by).frame
-        there, here = (sorted(one.fill_null(0)) for one in (costs[column], found["value"]))
+        there, here = (sorted(one.fill_null(-1)) for one in (costs[column], found["value"]))
         assert here == pytest.approx(there), measure
 
 

@@ -39,8 +39,8 @@ def test_a_table_of_ones_own_is_joined_and_described(snap, tmp_path):
     TEAMS.write_parquet(tmp_path / "t.parquet")
     TEAMS.write_ndjson(tmp_path / "t.jsonl")
     TEAMS.write_json(tmp_path / "t.json")
-    for path in tmp_path.iterdir():
-        assert snap.with_table("teams", path).own_tables["teams"].equals(TEAMS), path
+    for rows in (*tmp_path.iterdir(), TEAMS.lazy(), pl.scan_csv(tmp_path / "t.csv")):
+        assert snap.with_table("teams", rows).own_tables["teams"].equals(TEAMS), rows
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 from tests.lionagi_stores import NOW_S, change, session, write_store, wrote
+from tests.samples import SAMPLES
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 
@@ -259,7 +260,7 @@ def test_a_single_event_or_else_the_last_update_is_as_of(tmp_path, moment):
 
 def test_without_any_moment_the_clock_is_asked(tmp_path):
     facts = _facts(write_store(tmp_path / "state.db"), clock=lambda: NOW)
-    assert (facts.as_of, facts.as_of_from) == (NOW, "clock")
+    assert (facts.as_of, facts.as_of_from, facts.why_as_of) == (NOW, "clock", "now")
 
 
 def test_rows_after_as_of_are_findings(tmp_path):
@@ -464,3 +465,10 @@ def test_a_clock_at_the_end_of_the_calendar_is_read():
     empty = (schema.ENTITIES.empty(), schema.TRANSITIONS.empty())
     part = Parts("", "", *empty, events, schema.FINDINGS.empty())
     assert future_findings(part, "a", last).is_empty()
+
+
+@pytest.mark.parametrize("name", ["agent_orchestrator", "claude_code", "codex", "opencode"])
+def test_the_current_folder_is_an_input(monkeypatch, name):
+    whole = _facts(SAMPLES / name).entities.height
+    monkeypatch.chdir(SAMPLES / name)
+    assert _facts(".").entities.height == whole > 0

@@ -153,7 +153,7 @@ BEGAN = {"before": -100.0, "after": 100.0, "long after": 1e6}
 def test_many_inputs_are_counted_and_not_all_listed(tmp_path):
     paths = [write_store(tmp_path / f"{i}.db", sessions=[session("a")]) for i in range(7)]
     shown = repr(sa.read(*paths))
-    assert "and 2 more, see .sources" in shown
+    assert ": 1 run, " in shown and "and 2 more, see .sources" in shown
     assert shown.count("\n") < 9
 
 

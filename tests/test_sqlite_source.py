@@ -606,6 +606,7 @@ USUAL = """
     warnings.simplefilter("ignore")
     try:
         found = sa.read(*sys.argv[1:], progress=False).findings.filter(code="folder.unreadable")
+        assert all(one.endswith(f"/{at}") for one, at in found.select("example", "table").rows())
         print(found["example"].to_list())
     except Exception as error:
         print(error)

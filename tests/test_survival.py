@@ -94,6 +94,11 @@ def test_an_unknown_scale_or_level_is_refused(aml):
         kaplan_meier(aml, conf_level=95)
 
 
+def test_a_lazy_frame_is_to_be_collected_first(aml):
+    with pytest.raises(ArgumentError, match=r"LazyFrame\.\nHint: kaplan_meier\(frame\.collect"):
+        kaplan_meier(aml.lazy())
+
+
 def test_the_flats_of_r_itself_are_read_from_the_left_or_the_middle():
     probs = [1 / 14, 1 / 7, 1 / 3, 1 / 2, 26 / 35, 9 / 10]
     curve = kaplan_meier(FLAT)

@@ -8,6 +8,7 @@ of several sources did; 3 a report is bad news, where `--fail-on` asks;
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
@@ -65,10 +66,6 @@ RENAMED = {
 """Commands of earlier versions, and what to type instead."""
 
 
-class _ReaderWentAwayError(Exception):
-    """The reader of the output closed it: a broken pipe, which click would call a failure."""
-
-
 class _Commands(click.Group):
     """A group that imports a command when it is run, and helps with misspelt ones."""
 
@@ -95,8 +92,15 @@ class _Commands(click.Group):
         try:
             answer = super().invoke(ctx)
             sys.stdout.flush()
-        except BrokenPipeError as error:
-            raise _ReaderWentAwayError from error
+        except OSError as error:
+            # Files have errors of their own, so it is what reads or keeps standard output.
+            if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
+                raise
+            # The interpreter flushes once more at its end, and would complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if error.errno == errno.EPIPE:
+                raise click.exceptions.Exit(141) from error
+            raise NoRoomError("Standard output has no room.", "free some space") from error
         return answer
 
     def resolve_command(
@@ -156,6 +160,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     gc.set_threshold(200_000)
     # Python adds the file, the line and its code, which say nothing to who typed a command.
     warnings.showwarning = lambda message, *_: warn(str(message))
+    # Python has none for a stream that its caller closed, and gives its number to the next file.
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
     code = run(arguments)
     # Python looks for garbage among all of them once more before it ends, which takes as long.
     # DuckDB complains of what is not freed by then.
@@ -181,10 +189,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain("interrupted", 130)
     except MemoryError:
         return _complain("not enough memory. Hint: read fewer stores at once", 1)
-    except _ReaderWentAwayError:
-        # The interpreter flushes once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     return code if isinstance(code, int) else 0
 
 

@@ -128,6 +128,8 @@ class Facts:
     def why_as_of(self) -> str:
         """Where the instant comes from, in words."""
         why = AS_OF_FROM.get(self.as_of_from, self.as_of_from)
+        if self.as_of_from == "clock" and not self.sources["is_live"].any():
+            why = "now"  # nothing in it has a time, or processes were checked
         n = self.sources.height
         return why if n < 2 else f"{why}, one instant for all {n:,} inputs"
 

@@ -429,6 +429,7 @@ def _read_own(path: str | Path) -> pl.DataFrame:
 
 
 def _as_polars(rows: Any) -> pl.DataFrame:
+    rows = rows.collect() if isinstance(rows, pl.LazyFrame) else rows
     try:
         frame: pl.DataFrame = nw.from_native(rows, eager_only=True).to_polars()
     except TypeError:

@@ -198,7 +198,7 @@ class StateOccupancy(Columns, key=("<by>", "duration_s", "state")):
     share_high = CompletionTimes.share_high
     recover = Real(
         "of the runs that wait or stall in this state, the share that resume or complete next; "
-        "null: other states"
+        "null: other states, or without `at_s`"
     )
     recover_low = Real("lower end of its 95 % interval")
     recover_high = Real("upper end of its 95 % interval")

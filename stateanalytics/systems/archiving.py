@@ -195,7 +195,9 @@ class Archiving:
             options=self.options,
             observed_at=observed_at,
         )
-        missing = str(losses_of(part.findings).filter(severity="warning")["message"].first() or "")
+        lost = losses_of(part.findings).filter(severity="warning")
+        with_place = pl.coalesce(pl.format("{} ({})", "message", "table"), "message")
+        missing = str(lost.select(with_place.first()).item() or "")
         status = "unchanged" if written is None else "archived"
         return outcome(part.label, part.system, status, written, message=missing)
 
@@ -568,6 +570,8 @@ def collect_each(
     absent = _absent(runs, named, missing)
     is_absent = {row["source"] for _, row in absent}
     there = [_key_of_path(str(name)) for name in named if str(name) not in is_absent]
+    # A new archive takes notes after its first source: names of nothing alone make none.
+    late = [] if archiving.root.exists() else absent
     archiving.note(absent, there)
     yield from (row for _, row in absent)
     prepared = [
@@ -591,23 +595,27 @@ def collect_each(
         )
     batches = [prepared[i : i + N_A_BATCH] for i in range(0, len(prepared), N_A_BATCH)]
     if executor is None and jobs == 1:
-        yield from _noted(archiving, batches, (_archived(archiving, batch) for batch in batches))
+        one_by_one = (_archived(archiving, batch) for batch in batches)
+        yield from _noted(archiving, batches, one_by_one, late)
         return
     with ExitStack() as begun:
         run = _Processes(begun).run if executor is None else _runs(executor)
         threads = ThreadPoolExecutor(jobs if executor is None else _N_WAITING)
         try:
             done = threads.map(lambda batch: _tried(run, archiving, batch), batches)
-            yield from _noted(archiving, batches, done)
+            yield from _noted(archiving, batches, done, late)
         finally:
             # An interrupt waits only for batches that are being read.
             threads.shutdown(cancel_futures=True)
 
 
 def _noted(
-    archiving: Archiving, batches: Sequence[Sequence[Source]], rows: Iterable[list[Row]]
+    archiving: Archiving,
+    batches: Sequence[Sequence[Source]],
+    rows: Iterable[list[Row]],
+    late: Sequence[tuple[str, Row]],
 ) -> Iterator[Row]:
-    """The rows of batches, which are recorded in the archive, too.
+    """The rows of batches, which are recorded in the archive, too, as are the late ones.
 
     It is tidied at their end, and after many of them.
     """
@@ -616,6 +624,7 @@ def _noted(
         yield from of_batch
         if number % N_BEFORE_COMPACTING == 0:
             archiving.tidy()
+    archiving.note(late)
     archiving.tidy()
 
 

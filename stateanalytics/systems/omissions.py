@@ -133,7 +133,11 @@ def findings_of_files(
         for kind, number in kinds.items()
     ]
     unlisted = [
-        noted(label, system.name, "folder.unreadable", error.strerror, example=str(error.filename))
+        noted(
+            *(label, system.name, "folder.unreadable", error.strerror),
+            table=os.path.relpath(error.filename, path),
+            example=str(error.filename),
+        )
         for error in closed[:_MOST_FOLDERS]
     ]
     return all_findings(mostly_unread, *unlisted, *by_kind)
