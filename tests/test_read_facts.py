@@ -21,7 +21,6 @@ from stateanalytics.systems.places import find_places, usual_places
 from stateanalytics.systems.reading import read_facts
 from tests.conftest import ROOT
 from tests.lionagi_stores import NOW_S, change, session, write_store, wrote
-from tests.samples import SAMPLES
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
 
@@ -465,10 +464,3 @@ def test_a_clock_at_the_end_of_the_calendar_is_read():
     empty = (schema.ENTITIES.empty(), schema.TRANSITIONS.empty())
     part = Parts("", "", *empty, events, schema.FINDINGS.empty())
     assert future_findings(part, "a", last).is_empty()
-
-
-@pytest.mark.parametrize("name", ["agent_orchestrator", "claude_code", "codex", "opencode"])
-def test_the_current_folder_is_an_input(monkeypatch, name):
-    whole = _facts(SAMPLES / name).entities.height
-    monkeypatch.chdir(SAMPLES / name)
-    assert _facts(".").entities.height == whole > 0

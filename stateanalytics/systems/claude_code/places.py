@@ -121,6 +121,5 @@ def processes(path: Path) -> Iterator[Process]:
 
 def companions(path: Path) -> list[Path]:
     """The folder of subagents, if the path is a single transcript that has one."""
-    # Other paths may be without a name, as the current folder is.
-    folders = [path.with_suffix("") / "subagents"] if path.is_file() else []
-    return [folder for folder in folders if folder.is_dir()]
+    folder = path.with_suffix("") / "subagents"
+    return [folder] if path.is_file() and folder.is_dir() else []
