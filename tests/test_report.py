@@ -315,7 +315,9 @@ def test_nothing_at_all_is_said_in_words():
 @pytest.mark.slow
 def test_a_week_without_entities_is_said_in_words():
     made = report(facts(WEEK), window="2026-W02", sections=["headline", "over_time"])
-    assert "No run ended in this window (week 2026-W02" in made.summary["headline"]["finding"]
+    finding = made.summary["headline"]["finding"]
+    assert "No run ended in this window (week 2026-W02" in finding
+    assert "and none is open. The data begin 2026-04-27 00:00 UTC." in finding
     assert made.as_html()
 
 

@@ -556,7 +556,7 @@ def test_a_bare_frame_needs_an_instant():
 
 
 def test_a_policy_that_is_none_is_refused():
-    with pytest.raises(ArgumentError, match="states needs a Policy; found 'operator'"):
+    with pytest.raises(ArgumentError, match="policy needs a Policy; found 'operator'"):
         states(schema.ENTITIES.empty(), as_of=AS_OF, policy="operator")
 
 

@@ -221,7 +221,7 @@ def refuse_inputs(target: Path, inputs: Iterable[Path]) -> None:
             raise ArgumentError(
                 f"{str(target)!r} is {'in ' if path.is_dir() else ''}{str(path)!r}, "
                 "which was read.",
-                "write elsewhere, such as to 'week.html' or 'result.csv' in another directory",
+                "write it to another directory",
             )
 
 

@@ -164,7 +164,7 @@ def evaluate(
         Further columns to keep.
     """
     entities, moment = _entities_and_instant(facts, function, as_of)
-    chosen = checked_policy(policy, function)
+    chosen = checked_policy(policy)
     needed = {**NEEDED, **(also or {})}
     native = nw.from_native(entities, pass_through=True)
     names = native.collect_schema().names() if hasattr(native, "collect_schema") else ()

@@ -638,11 +638,11 @@ def _nested(triples: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]
 _SUCH_AS = 'policy=Policy.named("operator"), or one of your own from Policy.v1().replace(…)'
 
 
-def checked_policy(policy: object, function: str = "policy") -> Policy:
+def checked_policy(policy: object) -> Policy:
     """The policy that a caller gave to a function, or v1; anything else is refused."""
     chosen = Policy.v1() if policy is None else policy
     if not isinstance(chosen, Policy):
-        raise ArgumentError(f"{function} needs a Policy; found {in_short(chosen)}.", _SUCH_AS)
+        raise ArgumentError(f"policy needs a Policy; found {in_short(chosen)}.", _SUCH_AS)
     return chosen
 
 
