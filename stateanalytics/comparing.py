@@ -496,7 +496,9 @@ class _Asked(NamedTuple):
         heaviest = sums.max() or costs.max() or 1.0
         low, high = weighted_count(total, float((sums.sort() ** 2).sum()), float(heaviest))  # type: ignore[arg-type]
         n = round(total) if is_count else known.height
-        return round(total, 6), low, high, n, rows.height, sums.len()
+        # As costs are rounded, and not to the even digit.
+        rounded = pl.Series([total]).round(6).item()
+        return rounded, low, high, n, rows.height, sums.len()
 
     def query(self, window: Window | None) -> dict[str, Any]:
         """The same rows in SQL, and what to select of them."""
