@@ -480,7 +480,7 @@ class _Asked(NamedTuple):
     def _sum(self, rows: pl.DataFrame) -> _Cell:
         known = rows.filter(pl.col("weight").is_not_null())
         if (own := _WHOSE_COST.get(self.measure.name)) is not None:
-            # The rows without it, which cost 0 here, do not tell what the others cost.
+            # Other runs weigh 0, so they must not make an unknown cost look like $0.
             meant = rows.filter(own())["weight"]
             known = known.clear() if meant.len() and not meant.count() else known
         are_calls, is_count = self.measure.rows == "calls", self.measure.unit in ("runs", "calls")

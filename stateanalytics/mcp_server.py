@@ -111,7 +111,7 @@ class Tools:
         ask.__name__ = tool.name
         ask.__signature__ = inspect.Signature(parameters, return_annotation=str)  # type: ignore[attr-defined]
         ask.__annotations__ = {**hints, "return": str}
-        first_line = str(function.__doc__).partition("\n")[0]
+        first_line = (function.__doc__ or "").partition("\n")[0]
         week = " week is an ISO week such as 2026-W21." if has_window else ""
         ask.__doc__ = f"{first_line} {tool.about}{week}".strip()
         return ask

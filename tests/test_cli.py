@@ -967,11 +967,13 @@ def test_a_reader_that_goes_away_is_no_trouble(store):
     [
         *((">&-", "codex", 0), ("2>&-", "codex", 0), ("2>&-", "no", 2)),
         *((">/dev/full", "codex", 1), ("<&-", "codex", 0)),
+        (">/dev/full", "help", 1),
     ],
 )
 def test_a_stream_that_leads_nowhere_is_no_traceback(redirected, name, code):
     command = "mcp" if "<&" in redirected else "attention"
-    ours = [sys.executable, "-m", "stateanalytics", command, SAMPLES / name]
+    of = ["--help"] if name == "help" else [command, SAMPLES / name]
+    ours = [sys.executable, "-m", "stateanalytics", *of]
     shell = ["sh", "-c", f'exec "$@" {redirected}', "sh"]
     done = subprocess.run([*shell, *ours], capture_output=True, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False)

@@ -135,10 +135,13 @@ def test_the_first_run_notes_names_of_nothing_too(hosts, tmp_path, jobs):
     absent, history = tmp_path / "share" / "state.db", tmp_path / "history"
     assert sa.collect(absent, history, jobs=jobs)["status"].to_list() == ["failed"]
     assert not history.exists()
-    sa.collect([absent, hosts / "a" / "state.db"], history, jobs=jobs)
+    texts = [tmp_path / f"{n:02}.txt" for n in range(17)]  # more than are archived at once
+    for path in texts:
+        path.write_text("-")
+    sa.collect([absent, *texts, hosts / "a" / "state.db"], history, jobs=jobs)
     with sa.read(history) as snap:
         told = snap.findings.filter(code="archive.not_collected")
-    assert told["source"].to_list() == [str(absent)]
+    assert sorted(told["source"]) == sorted(map(str, [absent, *texts]))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

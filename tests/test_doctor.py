@@ -22,6 +22,7 @@ from stateanalytics.systems.agent_orchestrator.places import Faults, File, Kind
 from stateanalytics.systems.places import usual_places
 from stateanalytics.widgets.drawing import Shown, widget_libraries
 from tests.conftest import ROOT
+from tests.lionagi_stores import write_store
 
 NEEDED = ["polars>=2.1", "click>=8.2", "xlsxwriter>=3.2 ; extra == 'excel'", "ruff; extra == 'dev'"]
 
@@ -50,24 +51,31 @@ def test_a_doctor_says_versions_places_and_what_works(asked):
     assert out.count("works: ") == 3
 
 
-def test_a_doctor_looks_at_what_is_named(capsys, tmp_path):
+def test_a_doctor_looks_at_what_is_named(capsys, tmp_path, monkeypatch):
     samples = ROOT / "data" / "samples"
     transcript = next((samples / "claude_code" / "projects").rglob("*.jsonl"))
-    (tmp_path / "notes.txt").write_text("-")
+    (tmp_path / "stores").mkdir()
+    write_store(tmp_path / "stores" / "one.db")
     history = samples / "twelve_weeks" / "history"
     seen = {
-        samples / "codex": "Codex 0.144.6: 17 files",
+        samples / "codex": "Codex 0.",
         transcript: "Claude Code 2.1.144: 1 file",
         history: "an archive of 1 source",
-        tmp_path / "notes.txt": "an unknown program: 1 file",
+        samples / "*.db": "",
+        tmp_path / "stores": "",
     }
     assert run(["doctor", *map(str, seen)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(seen)
-    for line, (path, words) in zip(lines, seen.items(), strict=True):
+    *lines, matched, within = capsys.readouterr().out.splitlines()
+    for line, (path, words) in zip(lines, seen.items(), strict=False):
         assert line.startswith(f"place: {path}: {words}")
-    assert run(["doctor", str(samples / "codex"), str(tmp_path / "none")]) == 1
-    assert capsys.readouterr().out.endswith("none: nothing there\n")
+    assert matched.startswith(f"place: {samples / 'state.db'}: lionagi 0.36.0: 1 file")
+    assert within.startswith(f"place: {tmp_path / 'stores' / 'one.db'}: lionagi")
+    monkeypatch.chdir(samples / "agent_orchestrator" / "projects" / "webshop" / "sessions")
+    assert run(["doctor", ".", "app-1.json", str(tmp_path / "none")]) == 1
+    here, alone, none = capsys.readouterr().out.splitlines()
+    assert here.startswith("place: .: Agent Orchestrator JSON records")
+    assert alone.startswith("place: app-1.json: Agent Orchestrator JSON records: 1 file")
+    assert none.endswith(f"There is no file or directory '{tmp_path / 'none'}'.")
 
 
 def test_what_is_missing_is_told_from_what_is_needed(asked):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.cli.questions import _for_terminal
+from stateanalytics.cli.questions import _for_terminal, _rules_by_title
 from stateanalytics.questions import questions_of
 from stateanalytics.state.attention import STANDINGS
 from tests.conftest import ROOT
@@ -397,6 +397,10 @@ def test_a_table_of_disagreements_needs_no_catalogue(run):
     assert "dead (studio, 2026-07-05)" in first
     assert "they measure different" in first
     assert "phantom_v2" not in out
+    both = run("detectors", STORE, "--rows", "--detectors", "all", "-f", "csv")[1]
+    every = pl.read_csv(both.encode()).head(200)
+    shown = _rules_by_title(every)
+    assert shown.filter(pl.col("flagged_by") == pl.col("not_by")).is_empty()
     assert "phantom_v2,state_doctor,failed,construct" in run("detectors", STORE, "-f", "csv")[1]
 
 

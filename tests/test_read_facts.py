@@ -355,6 +355,22 @@ def test_the_fingerprint_follows_the_rows_and_not_the_file(tmp_path):
     assert prints[0] == prints[1] != prints[2]
 
 
+def test_relative_names_stay_relative_and_a_pattern_is_what_was_typed(tmp_path, monkeypatch):
+    """A folder whose name is itself a pattern is no part of one."""
+    for name in ("in[1]/a.db", "in[1]/b/state.db", "in1/wrong.db"):
+        _store(tmp_path / name)
+    shutil.copytree(ROOT / "data" / "samples" / "codex", tmp_path / "in[1]" / "c")
+    monkeypatch.chdir(tmp_path / "in[1]")
+    names = {"*.db": ["a.db"], "*": ["a.db", "b", "c"], "../in1": ["../in1/wrong.db"]}
+    for typed, labels in names.items():
+        assert [place.label for place in find_places([typed])[0]] == labels
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SourceNotFoundError, match=r"no file or directory 'x\.db'"):
+        _facts("x.db")
+
+
 def test_places_keep_the_name_that_was_typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _store(tmp_path / "state.db")

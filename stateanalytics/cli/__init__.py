@@ -8,13 +8,14 @@ of several sources did; 3 a report is bad news, where `--fail-on` asks;
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from errno import EDQUOT, ENOSPC, EPIPE
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -66,6 +67,24 @@ RENAMED = {
 """Commands of earlier versions, and what to type instead."""
 
 
+@contextmanager
+def _printing() -> Iterator[None]:
+    """Ends a command whose standard output is closed or full, which click would call a failure."""
+    try:
+        yield
+        sys.stdout.flush()
+    except OSError as error:
+        # A file that cannot be written is named in its error; standard output has no name.
+        if error.filename is not None or error.errno not in (EPIPE, ENOSPC, EDQUOT):
+            raise
+        # The interpreter flushes once more at its end, and would complain.
+        with suppress(OSError):  # a stream of somebody else has no number
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == EPIPE:
+            raise click.exceptions.Exit(141) from error
+        raise NoRoomError("Standard output has no room.", "free some space") from error
+
+
 class _Commands(click.Group):
     """A group that imports a command when it is run, and helps with misspelt ones."""
 
@@ -88,20 +107,13 @@ class _Commands(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(known.name.ljust(width), known.summary) for known in group])
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _printing():  # --help and --version
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
-            answer = super().invoke(ctx)
-            sys.stdout.flush()
-        except OSError as error:
-            # Files have errors of their own, so it is what reads or keeps standard output.
-            if error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT):
-                raise
-            # The interpreter flushes once more at its end, and would complain.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if error.errno == errno.EPIPE:
-                raise click.exceptions.Exit(141) from error
-            raise NoRoomError("Standard output has no room.", "free some space") from error
-        return answer
+        with _printing():
+            return super().invoke(ctx)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
-from pathlib import Path
 
 import click
 
@@ -31,8 +30,8 @@ def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> in
 
     Lists the usual places of stores, with the version and size of what is there. The exit code
     is 0 if the sample can be read, queried and drawn, even if optional parts are missing, and 1
-    otherwise. With SOURCES it lists only what is at these, and the exit code is 1 where there
-    is nothing. Nothing is sent anywhere.
+    otherwise. With SOURCES it lists only what is at these, and the exit code is 1 where no
+    command could read one. Nothing is sent anywhere.
     """
     if demo and (sources or calibrate):
         raise click.UsageError(
@@ -52,12 +51,10 @@ def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> in
             click.echo(line)
         return 0
     if sources:
-        from stateanalytics.systems.base import expanded
-
-        found = [_place(expanded(source)) for source in sources]
+        found = [line for source in sources for line in _at(source)]
         for line, _ in found:
             click.echo(line)
-        return 0 if all(is_something for _, is_something in found) else 1
+        return 0 if all(is_known for _, is_known in found) else 1
     click.echo(
         f"stateanalytics {_version_of('stateanalytics')} on Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()}, {visible(sys.executable)}"
@@ -117,23 +114,33 @@ def _version_of(distribution: str) -> str | None:
         return None
 
 
-def _place(path: Path) -> tuple[str, bool]:
-    """A line on what lies at a place, and whether something there can be read."""
-    from stateanalytics.systems.places import closed_part, description_of
+def _at(source: str) -> Iterator[tuple[str, bool]]:
+    """A line for each input that commands would read there, and whether one reads it."""
+    from stateanalytics.errors import StateAnalyticsError
+    from stateanalytics.systems.places import UNKNOWN, description_of, find_places
 
-    closed = closed_part(path)
-    content = description_of(path) if closed is None or path.is_dir() else None
-    problem = f"no right to read {closed}" if closed else "" if content else "nothing there"
-    return visible(f"place: {path}: {'; '.join(filter(None, (content, problem)))}"), bool(content)
+    try:
+        places, _ = find_places([source])
+    except StateAnalyticsError as error:
+        yield visible(f"place: {source}: {error.problem}"), False
+        return
+    roots = {at.archived.root if at.archived else at.path: at for at in places}
+    for path, at in roots.items():
+        content = description_of(path) or "nothing there"
+        shown = source if at.archived else at.label
+        yield visible(f"place: {shown}: {content}"), not content.startswith(UNKNOWN)
 
 
 def _surroundings() -> Iterator[tuple[str, bool]]:
     """The places where stores are usually, and the room for their private copies."""
     from stateanalytics.io.cache import MOST_BYTES, VARIABLE, Cache
-    from stateanalytics.systems.places import usual_places
+    from stateanalytics.systems.places import closed_part, description_of, usual_places
 
     for path in usual_places():
-        yield _place(path)[0], True
+        closed = closed_part(path)
+        content = description_of(path) if closed is None or path.is_dir() else None
+        problem = f"no right to read {closed}" if closed else "" if content else "nothing there"
+        yield visible(f"place: {path}: {'; '.join(filter(None, (content, problem)))}"), True
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"the sample: {visible(_sample())}", True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -469,11 +470,18 @@ def _rules_by_title(rows: pl.DataFrame) -> pl.DataFrame:
     from stateanalytics.detectors.catalogue import chosen_detectors
     from stateanalytics.detectors.comparing import CAUSES
 
-    titles = {rule.name: rule.title for rule in chosen_detectors("all")}
-    words = {"flagged_by": ("a", titles), "not_by": ("b", titles), "why": ("cause", CAUSES)}
-    shown = {name: pl.col(of).replace(dict(each)) for name, (of, each) in words.items()}
+    rules = chosen_detectors("all")
+    n_of = Counter(rule.title for rule in rules)
+    titles = {
+        rule.name: rule.title if n_of[rule.title] == 1 else f"{rule.title} {rule.name}"
+        for rule in rules
+    }
     named = named_entities(rows) if "entity_id" in rows.columns else rows
-    return named.with_columns(**shown)
+    return named.with_columns(
+        flagged_by=pl.col("a").replace(titles),
+        not_by=pl.col("b").replace(titles),
+        why=pl.col("cause").replace(dict(CAUSES)),
+    )
 
 
 def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, TypeVar
@@ -39,7 +40,9 @@ class Code:
     what_to_do: str
 
 
-CODES = {code.code: code for code in package_table("stateanalytics.core", "audit_codes.csv", Code)}
+CODES: Mapping[str, Code] = {
+    code.code: code for code in package_table("stateanalytics.core", "audit_codes.csv", Code)
+}
 """Every code, in the order in which rows of one severity stand."""
 
 _JUDGED = ("lifecycle", "outcome", "health", "is_terminal", "is_legacy", "age_s", "silence_s")

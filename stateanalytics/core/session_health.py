@@ -33,7 +33,7 @@ from stateanalytics.core.windows import Moment
 from stateanalytics.errors import ArgumentError, check_one_of, in_short
 
 HOUR_S = 3600.0
-STALLED_AFTER_S = {
+STALLED_AFTER_S: Mapping[str, float] = {
     "agent": 6 * HOUR_S,
     "play": 6 * HOUR_S,
     "flow": 12 * HOUR_S,
@@ -43,10 +43,12 @@ STALLED_AFTER_S = {
 }
 """Silence limits by kind of work, as last shipped; any other kind has the default, 6 h."""
 DEFAULT_STALE_AFTER_S = 6 * HOUR_S
-FIRST_KINDS = {kind: limit for kind, limit in STALLED_AFTER_S.items() if kind != "engine"}
+FIRST_KINDS: Mapping[str, float] = {
+    kind: limit for kind, limit in STALLED_AFTER_S.items() if kind != "engine"
+}
 """The limits until 0.35, when engines got one of their own."""
 
-STALENESS_VERSIONS = {"v1": FIRST_KINDS, "v2": STALLED_AFTER_S}
+STALENESS_VERSIONS: Mapping[str, Mapping[str, float]] = {"v1": FIRST_KINDS, "v2": STALLED_AFTER_S}
 """``staleness_check``: v1 (0.26.1) did not look at the start, v2 (0.29.1) does."""
 
 AGES = ("last_message_age_s", "updated_age_s", "started_age_s")
@@ -228,7 +230,7 @@ class HealthFacts:
     has_stale_locks: nw.Expr
 
 
-RULE_WORDS = {
+RULE_WORDS: Mapping[str, str] = {
     "over_with_locks": "zombie",
     "over": "healthy",
     "nothing_to_show": "orphaned",

@@ -8,6 +8,7 @@ reported, never dropped.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -90,7 +91,7 @@ class ReasonCode:
 STATUS_WORDS = package_table("stateanalytics.core", "status_words.csv", StatusWord)
 
 TABLES = {word.entity_type: word.table for word in STATUS_WORDS}
-EXIT_CODES = {
+EXIT_CODES: Mapping[str, int] = {
     word.raw_status: word.process_exit_code
     for word in STATUS_WORDS
     if word.process_exit_code is not None

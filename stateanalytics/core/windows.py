@@ -26,8 +26,8 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAYS_BACK = {"today": 0, "yesterday": 1}
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = (*("Jan", "Feb", "Mar", "Apr", "May", "Jun"), *("Jul", "Aug", "Sep", "Oct", "Nov", "Dec"))
-_HOW = 'window="2026-W21", "2026-05", or ("2026-05-18", "2026-05-25")'
-_HOW_IN_SHELL = "--week 2026-W21, or --since 2026-05-18 --until 2026-05-25"
+_HOW = 'window="2026-W21", "2026-05", ("7d", None), or ("2026-05-18", "2026-05-25")'
+_HOW_IN_SHELL = "--week 2026-W21, --since 7d, or --since 2026-05-18 --until 2026-05-25"
 
 
 def instant(at: datetime) -> pl.Expr:

@@ -2,7 +2,7 @@
 
 ``cause_groups.csv`` is the table. A cluster belongs to the first row that fits its template,
 else to the first row that fits its code; the group depends on the two alone,
-so that it is the same next week. A group is a reading aid: no id or count depends on it.
+so that it is the same next week. Of ids only that of a fault depends on it, and no count.
 Where no row fits, `proposed_cause` names the group whose texts in this package are most similar.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from math import hypot, log
 from typing import NamedTuple
@@ -45,7 +46,7 @@ class CauseRule(NamedTuple):
 RULES = package_table("stateanalytics.core", "cause_groups.csv", CauseRule)
 """The table, in the order in which rows claim clusters."""
 
-TITLES = {rule.cause_group: rule.title for rule in RULES}
+TITLES: Mapping[str, str] = {rule.cause_group: rule.title for rule in RULES}
 """The name of each group for people."""
 
 
@@ -86,19 +87,18 @@ def add_cause_groups(clusters: pl.DataFrame) -> pl.DataFrame:
 _ASCII = {r"\b": r"(?-u:\b)", r"\d": "[0-9]", r"\w": "[0-9A-Z_a-z]"}
 
 
-def _as_ascii(shorthand: re.Match[str]) -> str:
-    return _ASCII[shorthand[0]]
+def _as_ascii(pattern: str) -> str:
+    return re.sub(r"\\[bdw]", lambda shorthand: _ASCII[shorthand[0]], pattern)
 
 
 def _group_of(texts: pl.Series) -> pl.Series:
     """The group of the first row of the table that fits each text; null: none, or no text."""
     distinct = texts.to_frame().lazy().unique().drop_nulls()
     text = pl.col(texts.name)
-    of = {rule: re.sub(r"\\[bdw]", _as_ascii, getattr(rule, texts.name)) for rule in RULES}
     fits = (
-        pl.when(text.str.contains(f"(?i){pattern}")).then(pl.lit(rule.cause_group))
-        for rule, pattern in of.items()
-        if pattern
+        pl.when(text.str.contains(f"(?i){_as_ascii(pattern)}")).then(pl.lit(rule.cause_group))
+        for rule in RULES
+        if (pattern := getattr(rule, texts.name))
     )
     known, groups = distinct.select(text, group=pl.coalesce(*fits)).collect().get_columns()
     return texts.replace_strict(known, groups, default=None, return_dtype=pl.String)

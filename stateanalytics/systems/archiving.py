@@ -619,12 +619,15 @@ def _noted(
 
     It is tidied at their end, and after many of them.
     """
+    waiting = [*late]
     for number, (batch, of_batch) in enumerate(zip(batches, rows, strict=True), 1):
-        archiving.note([(each.key[0], row) for each, row in zip(batch, of_batch, strict=True)])
+        waiting += [(each.key[0], row) for each, row in zip(batch, of_batch, strict=True)]
+        if archiving.root.exists():
+            archiving.note(waiting)
+            waiting.clear()
         yield from of_batch
         if number % N_BEFORE_COMPACTING == 0:
             archiving.tidy()
-    archiving.note(late)
     archiving.tidy()
 
 

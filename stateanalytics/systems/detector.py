@@ -12,7 +12,7 @@ from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.words import how_long
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
-CONSTRUCTS = {
+CONSTRUCTS: Mapping[str, str] = {
     "silence": "how long ago the last sign of life was",
     "elapsed": "how long ago it started",
     "write": "how long ago its row was last written, by anyone",
@@ -26,7 +26,7 @@ CONSTRUCTS = {
 
 QUESTIONS = ("stale", "stuck", "slow", "dead", "attention", "overdue", "degraded", "waiting")
 COMPARISONS = (">", ">=")
-LIVENESS = {
+LIVENESS: Mapping[str, str] = {
     "not asked": "it does not ask whether the process is alive",
     "assumed": "it assumes that every process is alive",
     "unknown is dead": "a process that was not checked counts as dead",

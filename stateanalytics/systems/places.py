@@ -473,48 +473,51 @@ def _expand(name: str | Path, weeks: ChosenWeeks | None) -> list[Place]:
         text = str(local_copy(text, weeks))
     refuse_scheme(text)
     typed = expanded(text)
-    # Names of projects and folders may lie above what was typed, or be a dot.
-    path = typed.absolute()
-    if ".." in path.parts and os.path.exists(path):
-        path = path.resolve()
-    places = _expand_path(path, text)
-    if typed.is_absolute():
-        return places
-    return [
-        replace(place, label=os.path.relpath(place.path))
-        if place.label == str(place.path)
-        else place
-        for place in places
-    ]
-
-
-def _expand_path(path: Path, text: str) -> list[Place]:
-    """What a path from the root or a pattern means; ``text`` is what the user typed."""
     try:
-        if path.is_dir():
-            if is_archive(path):
-                return _sources_of_archive(path)
-            if places := _places_in_home(path):
-                return places
-        if path.exists() and (places := _records_at(path, text)):
-            return places
-        if path.is_dir():
-            return _stores_of_directory(path, text)
-        if path.exists():
-            return [Place(path, text, is_named=True)]
-        is_dangling = path.is_symlink()
+        if typed.exists():
+            return _places_at(typed, text)
+        is_dangling = typed.is_symlink()
     except OSError as error:
         raise SourceNotFoundError(
             f"{text!r} cannot be checked: {error.strerror}.", "check the path and its permissions"
         ) from error
     if is_pattern(text):
-        return _matches(str(path), text)
+        return _matches(str(typed), text)
     if is_dangling:
         raise SourceNotFoundError(
-            f"{text!r} is a link to {str(path.readlink())!r}, which does not exist.",
+            f"{text!r} is a link to {str(typed.readlink())!r}, which does not exist.",
             "repair the link, or name the store itself",
         )
-    raise SourceNotFoundError(f"There is no file or directory {text!r}.", _hint_for(path, text))
+    raise SourceNotFoundError(f"There is no file or directory {text!r}.", _hint_for(typed, text))
+
+
+def _from_root(typed: Path) -> Path:
+    """The same path from the root: names of projects may lie above it, or it be a dot."""
+    path = typed.absolute()
+    return path.resolve() if ".." in path.parts else path
+
+
+def _as_typed(places: list[Place], path: Path, typed: Path) -> list[Place]:
+    """Places below a path, with labels that begin as it was typed."""
+    return [
+        replace(place, label=str(typed / place.path.relative_to(path)))
+        if place.label == str(place.path) and place.path.is_relative_to(path)
+        else place
+        for place in places
+    ]
+
+
+def _places_at(typed: Path, text: str) -> list[Place]:
+    """What lies at a path that exists; ``text`` is what the user typed."""
+    path = _from_root(typed)
+    if not path.is_dir():
+        places = _records_at(path, text) or [Place(path, text, is_named=True)]
+    elif is_archive(path):
+        return _sources_of_archive(path)
+    else:
+        at_home = _places_in_home(path)
+        places = at_home or _records_at(path, text) or _stores_of_directory(path, text)
+    return _as_typed(places, path, typed)
 
 
 def _places_in_home(path: Path) -> list[Place]:
@@ -570,6 +573,7 @@ def _paths_of_stores() -> list[str]:
 
 
 _MOST_FOLDERS = 30
+UNKNOWN = "an unknown program"
 
 
 def _stores_of_directory(folder: Path, text: str) -> list[Place]:
@@ -622,11 +626,12 @@ def _places_of_match(path: Path) -> list[Place]:
         return []
     if is_archive(path):
         return _sources_of_archive(path)
-    if places := _records_at(path, str(path)):
-        return places
+    whole = _from_root(path)
+    if places := _records_at(whole, str(path)):
+        return _as_typed(places, whole, path)
     if path.is_file():
-        return [Place(path, str(path), is_named=False)]
-    return [Place(store, str(path), is_named=False) for store in _stores_in(path)[:1]]
+        return [Place(whole, str(path), is_named=False)]
+    return [Place(store, str(path), is_named=False) for store in _stores_in(whole)[:1]]
 
 
 def _hint_for(path: Path, text: str) -> str:
@@ -655,7 +660,7 @@ def description_of(path: Path) -> str | None:
     known, inputs = (None, (path,)) if claim is None else (claim.system, claim.inputs)
     sizes = [n for file in inputs for part in _opened(known, file) if (n := size_of([part]))]
     owners, versions = zip(*(_version(known, file) for file in inputs), strict=True)
-    title = next((owner.title for owner in owners if owner), "an unknown program")
+    title = next((owner.title for owner in owners if owner), UNKNOWN)
     shown = " ".join([title, ", ".join(dict.fromkeys(filter(None, versions)))]).rstrip()
     return f"{shown}: {count(len(sizes), 'file')}, {size(sum(sizes))}"
 

@@ -326,7 +326,7 @@ def _of_records(what: str, row: str, key: tuple[str, ...], *names: str) -> Frame
 
 
 _EVENT = ("session_id", "event_id", "seq", "at", "type")
-OF_EVENTS = {
+OF_EVENTS: Mapping[str, Frame] = {
     family: _of_records(
         f"{family}_events",
         f"one event of opencode of the kind '{family}', and what states read of it",

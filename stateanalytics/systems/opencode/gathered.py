@@ -53,7 +53,7 @@ QUIET = tuple(row.kind for row in _KINDS if row.is_quiet)
 TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
 SPENT_OUTSIDE_STEPS = ("usage.recorded", "compaction.ended", "compaction.failed")
 """Kinds of events with tokens that a session used outside its steps."""
-FAMILIES = {
+FAMILIES: Mapping[str, tuple[str, ...]] = {
     family: tuple(row.kind for row in _KINDS if row.family == family)
     for family in dict.fromkeys(row.family for row in _KINDS if row.family)
 }

@@ -25,13 +25,15 @@ from stateanalytics.systems.situations import cause_by_words, refined
 UNRECOGNIZED = "unrecognized"
 
 
-CAUSES = {row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")}
+CAUSES: Mapping[str, str] = {
+    row["type"]: row["cause"] for row in table_rows(__package__, "causes.csv")
+}
 """The last segment of the reason code, by the type of an error or its name in V1."""
 DEGRADING = (
     "provider_rate_limit", "provider_transport", "provider_internal", "provider_timeout",
 )  # fmt: skip
 """Causes in the runtime around the work: they leave its health degraded."""
-_ABORTED_TEXTS = {
+_ABORTED_TEXTS: Mapping[str, str] = {
     "Execution was interrupted repeatedly": "resume_exhausted",
     "Tool execution interrupted: ": "stale_after_crash",
     "The user declined": "permission_declined",
