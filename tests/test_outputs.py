@@ -1,10 +1,12 @@
 """Outputs: whole or not at all, never over an input, and never in a surprising place."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -16,7 +18,7 @@ from stateanalytics import cli
 from stateanalytics.core.progress import progress
 from stateanalytics.errors import ArgumentError, NoRoomError
 from stateanalytics.io.files import files_below
-from stateanalytics.io.outputs import refuse_inputs, write_output
+from stateanalytics.io.outputs import put_in_place, refuse_inputs, write_output
 from tests.ao_trees import lifecycle, record, write_json
 from tests.conftest import SHIPPED
 from tests.examples import a_few, examples
@@ -214,6 +216,18 @@ def test_a_full_disk_is_no_wrong_name_and_a_large_limit_is_all_rows(fleet, capsy
     limit = ["--limit", "9" * 25]
     assert cli.run(["attention", str(fleet / STORE), *limit, "-o", "/dev/full", "-f", "csv"]) == 1
     assert "free some space" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_one_error_whatever_a_library_calls_it(tmp_path, monkeypatch):
+    def write(path):
+        raise pl.exceptions.ComputeError("parquet: transport error")
+
+    with pytest.raises(pl.exceptions.ComputeError):
+        put_in_place(tmp_path / "a.parquet", write)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(NoRoomError, match="No space left on device"):
+        put_in_place(tmp_path / "a.parquet", write)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_mode_is_that_of_the_file_before_or_what_the_umask_leaves(tmp_path):

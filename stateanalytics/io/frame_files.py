@@ -82,7 +82,9 @@ def write_excel(tables: Tables, path: Path) -> None:
     instead = "export to .sqlite, .duckdb or a folder"
     with needing("xlsxwriter", "An Excel file", extra="excel", instead=instead):
         from xlsxwriter import Workbook  # type: ignore[import-untyped]
-    with Workbook(str(path), _LITERAL) as book:
+    # In memory first: a half-written one complains at the end of the process.
+    octets = io.BytesIO()
+    with Workbook(octets, _LITERAL) as book:
         for name, rows in tables:
             if len(name) > _LONGEST_NAME:
                 raise ArgumentError(
@@ -102,6 +104,7 @@ def write_excel(tables: Tables, path: Path) -> None:
                 pl.when(is_too_long).then(cut).otherwise(pl.col(pl.String))
             )
             flat.write_excel(book, worksheet=name, autofilter=True, autofit=True)
+    path.write_bytes(octets.getvalue())
 
 
 def write_csv(tables: Tables, path: Path) -> None:

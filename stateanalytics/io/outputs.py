@@ -21,6 +21,7 @@ PRIVATE = 0o600
 MOST_WAIT_S = 600.0
 """Longest wait for other processes that write to a folder."""
 _LOOK_EVERY_S = 0.05
+_NO_ROOM_BYTES = 2**16
 
 
 def write_output(
@@ -108,6 +109,12 @@ def put_in_place(
             if is_private:
                 output.chmod(PRIVATE | (0o100 if output.is_dir() else 0))
             output.replace(target)
+        except Exception as error:
+            # Libraries have errors of their own for a disk without room.
+            is_ours = isinstance(error, StateAnalyticsError)
+            if is_ours or shutil.disk_usage(folder.path).free > _NO_ROOM_BYTES:
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         finally:
             folder.delete()
     except OSError as error:
