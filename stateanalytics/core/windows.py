@@ -403,6 +403,9 @@ def _end(value: object, name: str, as_of: datetime, zone: tzinfo) -> datetime:
         if ago := _AGO.fullmatch(text):
             # As without a window: 7d are the seven days up to as-of.
             return as_of + TICK - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        return read_moment(value, name, zone)
     except OverflowError:  # before the first year
-        pass
-    return read_moment(value, name, zone)
+        problem = f"{name} needs a moment; found {value!r:.80}."
+    except ArgumentError as error:
+        problem = error.problem
+    raise ArgumentError(problem, _HOW, shell=_HOW_IN_SHELL)
