@@ -725,11 +725,11 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("report", "--week", "last"), "--week 2026-W21, or --since 2026-05-18"),
+        (("report", "--week", "last"), "--week 2026-W21, --since 7d, or --since 2026-05-18"),
         (("report", "--week", "2026-W60"), "--week 2026-W21"),
         (("report", "--since", "2030-01-01"), "begin it before that, as --since 2026-05-27 does"),
         (("report", "--since", "2030-01-01", "--until", "2030-01-02"), "or name a later --as-of"),
-        (("report", "--since", "soon"), "ISO text such as 2026-05-18 or"),
+        (("report", "--since", "soon"), "--since 7d, or --since 2026-05-18"),
         (("report", "--policy", "gone.toml"), "name an existing file, or one of: v1"),
         (("report", "--week", "0001-W01"), "--compare none"),
         (("attention", "--show", "states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
