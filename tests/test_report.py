@@ -318,6 +318,8 @@ def test_a_week_without_entities_is_said_in_words():
     finding = made.summary["headline"]["finding"]
     assert "No run ended in this window (week 2026-W02" in finding
     assert "and none is open. The data begin 2026-04-27 00:00 UTC." in finding
+    far = report(facts(WEEK), window="2026-W02", sections=["headline"], tz="Europe/Berlin")
+    assert "The data begin 2026-04-27 02:00 CEST." in far.summary["headline"]["finding"]
     assert made.as_html()
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import polars as pl
 
-from stateanalytics.core.windows import minute_of
+from stateanalytics.core.windows import minute_of, zone_of
 from stateanalytics.core.words import interval, listed, number, say, sentence_of, share
 from stateanalytics.failures.counting import count_run_incidents
 from stateanalytics.reporting.changes import share_fields
@@ -47,7 +47,8 @@ def summarize_headline(material: Material) -> Plain:
     elif runs.is_empty():
         first = material.begins
         if first is not None and first >= material.window.until:
-            clauses = [f"{clauses[0]} {say('headline.too_early', first=minute_of(first))}"]
+            begins = minute_of(first, zone_of(material.zone))
+            clauses = [f"{clauses[0]} {say('headline.too_early', first=begins)}"]
         if n := rows.filter(entity_type=RUN, left_out="undated").height:
             clauses = [f"{clauses[0]} {say('headline.undated', n=n)}"]
     return {**headline_of(rows, counts, incidents, clauses), "n_causes": n_causes}
