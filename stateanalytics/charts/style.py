@@ -50,8 +50,9 @@ _COLOURS = {
 LIGHT: Palette = {name: light for name, (light, _) in _COLOURS.items()}
 DARK: Palette = {name: dark for name, (_, dark) in _COLOURS.items()}
 # For SVG inside a page: the page defines them, so that a drawing serves both themes.
-VARIABLES: Palette = {name: f"var(--chart-{name})" for name in LIGHT} | {
-    "surface": "var(--surface)"
+VARIABLES: Palette = {
+    **{name: f"var(--chart-{name})" for name in LIGHT},
+    "surface": "var(--surface)",
 }
 
 TICKS = (1, 10, 60, 600, 3_600, 21_600, 86_400, 604_800, 2_592_000)

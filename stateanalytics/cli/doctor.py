@@ -126,7 +126,7 @@ def _at(source: str) -> Iterator[tuple[str, bool]]:
         return
     roots = {at.archived.root if at.archived else at.path: at for at in places}
     for path, at in roots.items():
-        content = description_of(path) or "nothing there"
+        content = description_of(path) or UNKNOWN
         shown = source if at.archived else at.label
         yield visible(f"place: {shown}: {content}"), not content.startswith(UNKNOWN)
 
@@ -138,8 +138,11 @@ def _surroundings() -> Iterator[tuple[str, bool]]:
 
     for path in usual_places():
         closed = closed_part(path)
-        content = description_of(path) if closed is None or path.is_dir() else None
-        problem = f"no right to read {closed}" if closed else "" if content else "nothing there"
+        is_known = closed is None or path.is_dir()
+        content = (description_of(path) if is_known else None) or (
+            "" if closed else "nothing there"
+        )
+        problem = f"no right to read {closed}" if closed else ""
         yield visible(f"place: {path}: {'; '.join(filter(None, (content, problem)))}"), True
     folder = tempfile.gettempdir()
     free_gb = shutil.disk_usage(folder).free / 1e9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
@@ -396,16 +397,14 @@ def _between(since: object, until: object, as_of: datetime, zone: tzinfo) -> Win
 def _end(value: object, name: str, as_of: datetime, zone: tzinfo) -> datetime:
     """One end of a window, which may be named by its distance from as-of."""
     text = value.strip().lower() if isinstance(value, str) else ""
-    try:
+    with suppress(OverflowError):  # before the first year
         if text in _DAYS_BACK:
             today = as_of.astimezone(zone).date()
             return _midnight(today - timedelta(days=_DAYS_BACK[text]), zone)
         if ago := _AGO.fullmatch(text):
             # As without a window: 7d are the seven days up to as-of.
             return as_of + TICK - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    try:
         return read_moment(value, name, zone)
-    except OverflowError:  # before the first year
-        problem = f"{name} needs a moment; found {value!r:.80}."
     except ArgumentError as error:
-        problem = error.problem
-    raise ArgumentError(problem, _HOW, shell=_HOW_IN_SHELL)
+        raise ArgumentError(error.problem, _HOW, shell=_HOW_IN_SHELL) from None
