@@ -132,8 +132,8 @@ def test_a_retry_is_waited_for(tmp_path: Path) -> None:
     assert state_of(late)["health"] == "stalled"
 
 
-def answer(text: str, stop: str | None) -> Callable:
-    return lambda transcript: transcript.answer(say(text), stop=stop, usage=USAGE)
+def answer(text: str, stop: str | None, **fields: object) -> Callable:
+    return lambda transcript: transcript.answer(say(text), stop=stop, usage=USAGE, **fields)
 
 
 def add(kind: str, **fields: object) -> Callable:
@@ -178,6 +178,9 @@ HOOK_STOP = add("attachment", attachment={"type": "hook_stopped_continuation"})
 HOOKED, BLOCKED = (add("system", promptSubmitEnding={"promptKept": kept}) for kept in (True, False))
 MODEL_END = add("ended-by-model", uuid=None)
 TURN_END = add("system", subtype="turn_duration")
+STOP_HOOK = add("progress", data={"type": "hook_progress", "hookEvent": "Stop"})
+COMPACTED = add("system", subtype="compact_boundary")
+UNSTOPPED, STILL_UNSTOPPED = (answer("a", None, version=f"2.1.{n}") for n in (58, 59))
 OVER_BY_TOOL = {"_meta": {"claude/endTurn": True}}
 MAX_TURNS = add("attachment", attachment={"type": "max_turns_reached"})
 NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refused")
@@ -194,6 +197,12 @@ LAST_TURNS = {
     "a tool that fails to end it": (WAITS, CALL, result(toolEndsTurn=True, is_error=True)),
     "a hook during a call": ("health.open_tool", CALL, HOOK_STOP),
     "a confirmed answer": (OVER, answer("a", None), TURN_END),
+    "an answer before its hooks": (OVER, answer("a", None), STOP_HOOK),
+    "hooks that ask for more": (WAITS, answer("a", None), STOP_HOOK, answer("b", None)),
+    "a client that keeps no stop reasons": (OVER, UNSTOPPED),
+    "the first that keeps them": (WAITS, STILL_UNSTOPPED),
+    "a call by one that keeps none": ("health.open_tool", UNSTOPPED, CALL),
+    "a result that a compaction removed": (OVER, CALL, COMPACTED, GOOD),
     "a tool that ends the turn": (OVER, CALL, result(toolEndsTurn=True)),
     "a tool of a server that ends it": (OVER, CALL, result(mcpMeta=OVER_BY_TOOL)),
     "an answer after a hook, and another hook": (OVER, CALL, RESULT, HOOK_STOP, GOOD, HOOK_STOP),
@@ -231,6 +240,14 @@ LAST_TURNS = {
     ),
 }
 OUTCOMES = {"health": None, "delivery": "completed"}
+
+
+@pytest.mark.parametrize(("stop", "n"), [(None, 1), ("end_turn", 0)])
+def test_an_answer_without_a_stop_reason_has_too_few_tokens(tmp_path: Path, stop, n) -> None:
+    transcript = begun_transcript()
+    answer("a", stop)(transcript)
+    found = facts_of(tmp_path, transcript).findings.filter(code="usage.placeholder")
+    assert found["n_rows"].sum() == n
 
 
 def test_the_last_turn_is_read_from_its_records(tmp_path: Path) -> None:

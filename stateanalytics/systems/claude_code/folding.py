@@ -16,6 +16,7 @@ from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.frames import LINES, SESSIONS, TURNS, USAGE
 from stateanalytics.systems.claude_code.lines import COST_RECORD
 from stateanalytics.systems.threads import THREAD, TURN, call_counts
+from stateanalytics.systems.transcripts import newer_than
 
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 SIGNS = (
@@ -32,6 +33,8 @@ _REFUSED = "The user doesn't want to"
 _LOST = r"^\[(?:Tool|Agent) call interrupted: the (?:session|process)\b"
 """What a resume writes as the result of a call that had none when its process ended."""
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
+_LAST_WITHOUT_STOP_REASONS = (2, 1, 58)
+"""Until this version an answer that was streamed has no stop reason, complete or not."""
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
     *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from", "continued_in"),
@@ -319,6 +322,8 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     facts = own(rows.select(*LINES.key, *columns, n_exits=n_exits))
     answer = (*THREAD, "message_id")
     stopped = rows.filter(what="interrupt").select(answer, is_halted=True).drop_nulls().unique()
+    answers = own(rows.filter(what="assistant").sort("seq")).group_by(TURN)
+    last_answers = answers.agg(last_id=pl.col("answer_id").last())
     placed = (
         frames.BLOCKS.conform(blocks)
         .drop_nulls("tool_id")
@@ -343,6 +348,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         .join(_children(rows, results), on=["source", "tool_id"], how="left", maintain_order="left")
         .join(_replaced(rows), on=(*THREAD, "answer_id"), how="left", maintain_order="left")
         .join(stopped, on=answer, how="left", maintain_order="left")
+        .join(last_answers, on=TURN, how="left", maintain_order="left")
     )
     # A call that Esc stops is recorded as refused, but an interrupt then names its answer.
     is_halted = pl.col("is_halted") & pl.col("error_message").str.starts_with(_REFUSED)
@@ -363,7 +369,9 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             ended_at=pl.when(has_result, ~is_lost).then(pl.coalesce("ended_at", "at")),
             timeout_s=timeout_s,
             is_error=is_error,
-            is_replaced=pl.col("is_replaced").fill_null(value=False),
+            # A compaction may remove a result that its model had.
+            is_replaced=pl.col("is_replaced").fill_null(value=False)
+            | (~has_result & (pl.col("answer_id") != pl.col("last_id"))),
             cause=pl.when(pl.col("denial") == "timeout").then("denial").when(is_error).then(cause),
             patience_s=pl.when(is_bash)
             .then(timeout_s.fill_null(BASH_S) + BASH_GRACE_S)
@@ -565,6 +573,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     # A task of its own that ends wakes it for one answer.
     is_note = (pl.col("subtype") == "enqueue") & pl.col("result_agent_id").is_not_null()
     waited_s = (pl.col("retry_at") - at).dt.total_microseconds() / 1e6
+    newer = newer_than(rows["program_version"], _LAST_WITHOUT_STOP_REASONS)
+    is_old = ~pl.col("program_version").is_in(newer)
     known = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
         own(known)
@@ -595,6 +605,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             gives_up=pl.col("says").eq_missing("gives_up").filter(is_last_answer).any(),
             is_question=pl.col("says").eq_missing("asks").filter(is_last_answer).any(),
             is_correction=pl.col("says").eq_missing("corrects").filter(what == "prompt").first(),
+            lacks_stop_reasons=is_old.filter(is_last_answer).any(),
             **{
                 f"{name}_at": at.filter(rule).last()
                 for name, rule in places.items()
@@ -674,6 +685,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_unanswered = is_closed & (input_ > answer)
     is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
     had_later, has_exited = ~pl.col("is_last"), pl.col("gone_at").is_not_null()
+    may_be_over = had_later | (stop.is_null() & pl.col("lacks_stop_reasons"))
     return {
         "ended_by_model": pl.col("model_end_seq") > answer,
         "interrupted": pl.col("interrupt_seq") > answer,
@@ -698,7 +710,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "max_budget": has_exited & pl.col("has_spent"),
         "exited": has_exited,
         "aborted": had_later & (~is_closed | (is_unanswered & (pl.col("n_lost_tools") > 0))),
-        "good_inferred": had_later & is_end & (pl.col("n_text_chars") > 0),
+        "good_inferred": may_be_over & is_end & (pl.col("n_final_chars") > 0),
         "superseded": had_later,
         "question": pl.col("n_questions") > 0,
         "open_tool": ~is_closed,

@@ -167,7 +167,8 @@ class ClaudeTools(OfInput, key=("source", "thread_id", "tool_id")):
     is_error = YesNo("it failed, was denied or was interrupted; null: open")
     is_background = YesNo("its process ran on when the result came, and no end of it was written")
     is_replaced = YesNo(
-        "another answer was given in place of the one that called it: nothing waits for it"
+        "another answer was given in place of the one that called it, or after it though no result "
+        "is recorded: nothing waits for it"
     )
     cause = Text("of an error: exit_nonzero, permission_rejected, not_found, timeout, …")
     error_message = Text("words of the error")

@@ -50,6 +50,7 @@ FIELDS: Fields = {
     "background_id": (("toolUseResult.backgroundTaskId",), "VARCHAR"),
     "is_kept": (("promptSubmitEnding.promptKept",), "BOOLEAN"),
     "is_summary": (("isCompactSummary",), "BOOLEAN"),
+    "hook_event": (("data.hookEvent",), "VARCHAR"),
     "is_meta": (("isMeta",), "BOOLEAN"),
     "is_unsent": (("queueTranscriptOnly",), "BOOLEAN"),
     "origin_kind": (("origin.kind",), "VARCHAR"),
@@ -72,7 +73,6 @@ _INJECTED = (
 )
 _SUBTYPES = {
     "retry": ("system", ["api_error"]),
-    "turn_end": ("system", ["turn_duration", "stop_hook_summary"]),
     "compaction": ("system", ["compact_boundary"]),
     "refusal": ("system", ["model_refusal_no_fallback"]),
     "max_turns": ("attachment", ["max_turns_reached"]),
@@ -254,7 +254,11 @@ def _what() -> pl.Expr:
         "synthetic": pl.col("model") == "<synthetic>",
         "assistant": pl.lit(value=True),
     }
+    # These hooks run when an answer is complete, and may ask for more.
+    is_stop_hook = (kind == "progress") & (pl.col("hook_event") == "Stop")
+    is_end = (kind == "system") & pl.col("subtype").is_in(["turn_duration", "stop_hook_summary"])
     rules = {
+        "turn_end": is_end | is_stop_hook,
         **{name: (kind == "user") & rule for name, rule in user_rules.items()},
         **{name: (kind == "assistant") & rule for name, rule in assistant_rules.items()},
         **{

@@ -105,9 +105,7 @@ def findings_of(
         "usage.no_transcript": lines.filter(
             kind.is_in(["user", "progress"]), ~pl.col("result_agent_id").is_in(agents.implode())
         ).unique("result_agent_id", maintain_order=True),
-        "usage.placeholder": messages.filter(
-            pl.col("stop_reason").is_null(), pl.col("thread_id").str.contains("/")
-        ),
+        "usage.placeholder": messages.filter(pl.col("stop_reason").is_null()),
         "cost.unreadable": cost_records.filter(
             ~pl.col("cost_usd").is_between(0, LARGEST).fill_null(value=False)
             | pl.col("model_usage").is_null()
