@@ -272,8 +272,9 @@ def test_signs_of_turns(first, last, expected):
     found = signs_of(CALLS.empty(), turned, Policy.v1(), turned)
     assert found.schema == SIGNS.dtypes
     assert kinds(found) == expected
-    if expected and expected[0][0] == "provider_retries":
-        assert found["lost_s"].item() == 8.5
+    # Between two turns it waits for a person.
+    waited_s = 8.5 if expected and expected[0][0] == "provider_retries" else 0
+    assert found["lost_s"].sum() == waited_s
 
 
 def efforts(called, turned):
@@ -484,13 +485,17 @@ def test_summaries_of_test_runners(text, expected):
 def test_refused_and_interrupted_calls_are_signs_and_no_failures(tmp_path):
     session = begun_transcript()
     refused = "The user doesn't want to proceed with this tool use. The tool use was rejected"
-    for number in range(3):
+    for number in range(4):
+        if number == 3:
+            session.user("Then look for another way", after_s=86_400)
         ran(session, number, f"rm {number}", refused, is_error=True)
     snap = facts_of(tmp_path, session)
-    assert calls(snap)["outcome"].to_list() == ["denied"] * 3
-    assert kinds(signs(snap)) == [("denied", 3)]
+    assert calls(snap)["outcome"].to_list() == ["denied"] * 4
+    assert kinds(signs(snap)) == [("denied", 4)]
+    ended = calls(snap)["ended_at"]
+    assert signs(snap)["lost_s"].item() == (ended[2] - ended[0]).total_seconds()
     (row,) = tools(snap).to_dicts()
-    assert (row["n_calls"], row["n_failed"], row["n_denied"], row["share"]) == (3, 0, 3, 0.0)
+    assert (row["n_calls"], row["n_failed"], row["n_denied"], row["share"]) == (4, 0, 4, 0.0)
 
 
 def test_a_loop_of_a_subagent_is_its_own(tmp_path):

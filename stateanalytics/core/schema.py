@@ -338,7 +338,7 @@ class Signs(OfInput, key=("source", "thread_id", "sign", "first_call")):
     tool = Text("tool of the first")
     target = Text("what the first was about: file, host or command")
     message = Text("words of the last of them that failed")
-    lost_s = Real("from the end of the first to the end of the last", unit="s")
+    lost_s = Real("from the end of the first to that of the last, in each turn", unit="s")
     n_tokens = Integer("tokens of the answers that asked for all but the first", unit="tokens")
 
 

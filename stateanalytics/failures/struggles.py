@@ -306,9 +306,13 @@ def _signs(
         if name not in rows.columns
     ]
     enough = least if isinstance(least, pl.Expr) else pl.lit(least)
+    key = (*_THREAD, *(by or ()))
+    # Between two turns it waits for a person.
+    in_turn = (ended.max() - ended.first()).over(*key, "turn_no")
     grouped = (
         rows.with_columns(absent)
-        .group_by(*_THREAD, *(by or ()), maintain_order=True)
+        .with_columns(in_turn_s=in_turn.dt.total_microseconds() / 1e6)
+        .group_by(key, maintain_order=True)
         .agg(
             pl.col("system", "session_id", "turn_no", "tool", "target").first(),
             sign=pl.lit(sign),
@@ -319,7 +323,7 @@ def _signs(
             first_at=pl.col("started_at").first(),
             last_at=ended.last(),
             message=pl.col("message").drop_nulls().last(),
-            lost_s=(ended.max() - ended.first()).dt.total_microseconds() / 1e6,
+            lost_s=pl.col("in_turn_s").filter(pl.col("turn_no").is_first_distinct()).sum(),
             n_tokens=pl.col("n_answer_tokens").slice(1).sum(),
         )
     )
