@@ -669,6 +669,36 @@ def test_any_text_is_an_input(text):
     assert len(row["target"] or "") <= 300
 
 
+@pytest.mark.parametrize(
+    ("command", "first", "last", "is_look"),
+    [
+        ("npm run lint 2>&1", "npm", "npm", False),
+        ("grep -rn x src 2>/dev/null", "grep", "grep", True),
+        ("# both of them; first\ngit diff | cat # all of it | here", "git", "cat", True),
+        ("# don't\nls 'a b' # it's | x", "ls", "ls", True),
+        ("gh api x --jq '.[] | {id: .id}'", "gh", "gh", False),
+        ('git commit -m "fix: a | b; pytest"', "git", "git", False),
+        ("git commit -m \"$(cat <<'EOF'\nA fix; see\n\nit's | all\nEOF\n)\"", "git", "git", False),
+        ("cat > a.py <<EOF\nx = 1 | 2\nEOF\npython a.py", "cat", "python", False),
+        ('python3 -c "\nimport os; print(1)\n"', "python3", "python3", False),
+        ("make \\\n  build \\\n  all", "make", "make", False),
+        ("N=$(git log | wc -l) && echo $N", "echo", "echo", False),
+        ('"/opt/my tools/x" a', '"/opt/my', '"/opt/my', False),
+        ("ls src;\n", "ls", "ls", True),
+    ],
+)
+def test_the_programs_of_a_command_line(command, first, last, is_look):
+    found = inputs_of(pl.Series([json.dumps({"command": command})]))
+    assert found.select("target", "last_command", "is_look").row(0) == (first, last, is_look)
+    assert not found["is_test"].item()
+
+
+@pytest.mark.parametrize("shell", ["bash -lc", "sh -c", "ssh build", "cd a && zsh -c"])
+def test_the_command_of_a_shell_is_in_quotes(shell):
+    found = inputs_of(pl.Series([json.dumps({"command": f"{shell} 'cd b; pytest -q'"})]))
+    assert found["is_test"].item()
+
+
 def test_equal_inputs_have_equal_digests_on_every_machine():
     assert digest(pl.Series(["b", None, "b"])).to_list() == [
         "3e23e8160039594a33894f6564e1b134", None, "3e23e8160039594a33894f6564e1b134",

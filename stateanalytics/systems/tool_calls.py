@@ -61,8 +61,16 @@ _NO_UNDOING = (
 )
 """Parts of such commands that leave files as they are."""
 _WORKTREE = r"restore\b[^;&|\n]*[ \t](?:--worktree|-W|-SW|-WS)\b"
-# A text in quotes is a message or a pattern, but for the command of a shell.
-_QUOTED = r"""([^c\s][ \t]*)(?:"[^"]*"|'[^']*')"""
+_STRING = r"""(?s:"(?:[^"\\]|\\.)*"|'[^']*')"""
+_SHELL = r"(?:^|[\s;&|(/])(?:(?:ba|z|da|k|fi|s)?sh|su|eval)[ \t][^;&|\n\"']*"
+_NOT_OF_PROGRAMS = {
+    r"(?s)(<<-?\s*[\"'\\]?EOF\b[\"']?[^\n]*)\n.*?\n\s*EOF\b": "${1}",
+    rf"({_STRING})|(?m:^|[ \t;])#[^\n]*": "${1}",
+    # A text in quotes is a message or a pattern, but for the command of a shell.
+    rf"(\A\s*{_STRING}|{_SHELL}{_STRING})|{_STRING}": "${1}",
+    r"\$\([^()]*\)|\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|[\s;]+\z": " ",
+}
+"""What says nothing of the programs that a command line runs, and what is kept of it."""
 
 _MOST_RESULT_CHARS = 4000
 _TIMES = r"\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds)\b|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?"
@@ -113,6 +121,8 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     raw = pl.coalesce(text.str.extract(_COMMAND), listed.str.extract(_SCRIPT), words)
     escaped = {r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
     command = raw.str.replace_many(list(escaped), list(escaped.values()))
+    for pattern, kept in _NOT_OF_PROGRAMS.items():
+        command = command.str.replace_all(pattern, kept)
     # Kernels also look at what lies below a null.
     columns = {"text": texts.fill_null(""), "input_digest": digest(texts)}
     name, first = pl.col("command"), pl.col("first")
@@ -143,9 +153,8 @@ def _is_undo(command: pl.Expr) -> pl.Expr:
     """Whether a command line takes back changes of files or commits."""
     # Empty texts cost nothing, and few commands are of git.
     of_git = pl.when(command.str.contains("git", literal=True)).then(command).otherwise(pl.lit(""))
-    words = of_git.str.replace_all(_QUOTED, "${1}''")
-    acting = words.str.replace_all(_NO_UNDOING, "")
-    is_undo = acting.str.contains(UNDOING) | words.str.contains(f"{_GIT}{_WORKTREE}")
+    acting = of_git.str.replace_all(_NO_UNDOING, "")
+    is_undo = acting.str.contains(UNDOING) | of_git.str.contains(f"{_GIT}{_WORKTREE}")
     return pl.when(command.is_not_null()).then(is_undo.fill_null(value=False))
 
 
