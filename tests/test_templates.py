@@ -339,6 +339,14 @@ def test_a_text_cut_off_at_a_usual_length_joins_the_one_that_goes_on():
     assert templates("x" * 200) == ["x" * 200]
 
 
+def test_a_value_is_not_all_that_is_left_of_a_text_that_was_cut_off():
+    """Of outputs of commands only the first two words are equal."""
+    whole = [f"Exit code 1\n/a/b{n}\n---\n{n}\n---\nls: /c/{n}: No such file" for n in (1, 2)]
+    cut = "Exit code 1\n" + "".join(f"/a/b{n}: the {n}th value is unused\n" for n in range(50))
+    *equal, other = templates(*whole, cut[:500])
+    assert len({*equal}) == 1 and other not in equal
+
+
 def test_a_text_that_was_cut_off_goes_on_only_in_the_same_words():
     whole = "Run {} of the tool has failed because " + "nobody asked for it, " * 12 + "it seems"
     other = ("Run 7 of the tool has failed because " + "somebody stopped it, " * 12)[:200]

@@ -335,7 +335,7 @@ class _Beginnings:
                 return
             yield from here._ended()
             if place and OPEN in word and here.by_word.keys() - {word, ""}:
-                yield from here._matched(word, words[place:])
+                yield from here._matched(word, words[place:], N_SAID - _n_said(words[:place]))
             here = here.by_word.get(word)
         if here is not None:
             yield from here._ended()
@@ -344,8 +344,11 @@ class _Beginnings:
         ended = self.by_word.get("")
         return [name for name, _ in ended.texts] if ended else []
 
-    def _matched(self, aligned: str, words: list[str]) -> pl.Series:
-        """Names of texts with another next word, which a placeholder of the template stands for."""
+    def _matched(self, aligned: str, words: list[str], n_said: int) -> pl.Series:
+        """Names of texts with another next word, which a placeholder of the template stands for.
+
+        So many constant words of the template have to follow in them.
+        """
         others = [
             (name, f"{word} {rest}".rstrip())
             for word, branch in self.by_word.items()
@@ -353,14 +356,26 @@ class _Beginnings:
             for name, rest in branch.texts
         ]
         names, rests = (pl.Series(column, dtype=pl.String) for column in zip(*others, strict=True))
-        return names.filter(rests.str.contains(_beginning(words)))
+        n_least = next(
+            (n for n in range(1, len(words)) if _n_said(words[:n]) >= n_said), len(words)
+        )
+        return names.filter(rests.str.contains(_beginning(words, n_least)))
 
 
-def _beginning(words: list[str]) -> str:
-    """A regular expression for the texts that such words could continue, at the end of a word."""
+def _n_said(words: list[str]) -> int:
+    """How many of the words of a template are the same in all of its texts."""
+    return sum(OPEN not in word and bool(re.search(r"[^\W\d_]{2}", word)) for word in words)
+
+
+def _beginning(words: list[str], n_least: int = 1) -> str:
+    """A regular expression for the texts that such words could continue, at the end of a word.
+
+    The first ``n_least`` of the words are in all of them.
+    """
     parts = [".+?".join(map(re.escape, re.split(_ANYTHING, word))) for word in words]
-    opened = "".join(f"(?:\\s{part}" for part in parts[1:])
-    return f"(?s)^{parts[0]}{opened}{')?' * (len(parts) - 1)}$"
+    opened = "".join(f"(?:\\s{part}" for part in parts[n_least:])
+    begun = r"\s".join(parts[:n_least])
+    return f"(?s)^{begun}{opened}{')?' * (len(parts) - n_least)}$"
 
 
 def _on_one_line(merged: pl.Expr) -> pl.Expr:
