@@ -277,6 +277,12 @@ def test_signs_of_turns(first, last, expected):
     assert found["lost_s"].sum() == waited_s
 
 
+def test_equal_signs_of_several_turns_are_said_once():
+    turned = pl.concat([a_turn(number, is_empty=True) for number in range(3)])
+    found = effort_of(CALLS.empty(), turned, signs_of(CALLS.empty(), turned, Policy.v1(), turned))
+    assert found.filter(entity_type="session")["why"].item() == "the last answer is empty"
+
+
 def efforts(called, turned):
     found = effort_of(called, turned, signs_of(called, turned, Policy.v1(), turned))
     assert found.schema == EFFORT.dtypes

@@ -442,7 +442,7 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
             is_stuck=is_stuck.any(),
             weight=weight.sum(),
             signs=sign.unique(maintain_order=True).str.join(", "),
-            why=of.str.join("; "),
+            why=of.unique(maintain_order=True).str.join("; "),
             first_call=pl.col("first_call").first(),
             lost_s=pl.col("lost_s").max(),
             n_tokens=pl.col("n_tokens").max(),

@@ -498,7 +498,9 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     known = turns.with_columns(
         pl.col(counts).fill_null(0),
         is_last=pl.col("turn_no") == pl.col("turn_no").max().over(THREAD),
-    ).with_columns(has_output=(pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0))
+    )
+    has_kept = (pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0)
+    known = known.with_columns(has_output=has_kept | pl.col("n_final_chars").is_null())
     named = situations.with_cause(known, "error_kind").with_columns(
         situation=situations.first_that_holds(_situation_rules()).replace(
             {"stopped": "interrupted", "reported_failed": "failed", "exited": "shut_down"}
@@ -598,14 +600,12 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             # One that no answer follows came between two tasks.
             n_compactions=((what == "compaction") & is_answer.reverse().cum_max().reverse()).sum(),
             n_idle_answers=(name.filter(is_idle).n_unique().cast(pl.Int64) - is_note.sum()).clip(0),
-            # No answer follows a tool that ends the turn.
-            n_final_chars=pl.when(~pl.col("ends_turn").eq_missing("tool").any()).then(
-                pl.col("n_text_chars").filter(is_last_answer).sum()
-            ),
+            n_final_chars=pl.col("n_text_chars").filter(is_last_answer).sum(),
+            is_over_by_tool=pl.col("ends_turn").eq_missing("tool").any(),
             gives_up=pl.col("says").eq_missing("gives_up").filter(is_last_answer).any(),
             is_question=pl.col("says").eq_missing("asks").filter(is_last_answer).any(),
             is_correction=pl.col("says").eq_missing("corrects").filter(what == "prompt").first(),
-            lacks_stop_reasons=is_old.filter(is_last_answer).any(),
+            is_old=is_old.filter(is_last_answer).any(),
             **{
                 f"{name}_at": at.filter(rule).last()
                 for name, rule in places.items()
@@ -616,8 +616,16 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             },
         )
     )
+    # No answer follows a tool that ends the turn, and old versions may not have kept it.
+    is_unstopped = pl.col("is_old") & pl.col("stop_reason").is_null()
+    has_none = pl.col("is_over_by_tool") | (is_unstopped & (pl.col("n_final_chars") == 0))
+    n_final_chars = pl.when(~has_none).then("n_final_chars")
     # What stands before the first prompt is mostly names and settings.
-    return turns.filter((pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)).collect()
+    is_turn = (pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)
+    marked = turns.filter(is_turn).with_columns(
+        is_unstopped=is_unstopped, n_final_chars=n_final_chars
+    )
+    return marked.collect()
 
 
 def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -685,7 +693,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_unanswered = is_closed & (input_ > answer)
     is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
     had_later, has_exited = ~pl.col("is_last"), pl.col("gone_at").is_not_null()
-    may_be_over = had_later | (stop.is_null() & pl.col("lacks_stop_reasons"))
+    may_be_over = had_later | pl.col("is_unstopped")
     return {
         "ended_by_model": pl.col("model_end_seq") > answer,
         "interrupted": pl.col("interrupt_seq") > answer,

@@ -105,7 +105,9 @@ class ClaudeTurns(OfInput, key=("source", "thread_id", "turn_no")):
     tools = ToolCounts
     retry_s = Real("waited for retries", unit="s")
     n_compactions = Integer("times that its conversation was compacted")
-    n_final_chars = Integer("characters of its last answer; null: a tool ended it")
+    n_final_chars = Integer(
+        "characters of its last answer; null: a tool ended it, or its version did not keep it"
+    )
     said = Said
 
 
