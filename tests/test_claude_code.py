@@ -554,6 +554,22 @@ def test_what_says_nothing_is_counted(tmp_path: Path) -> None:
     assert facts.entities.filter(entity_type="session")["n_input_tokens"].item() == 0 + 2 + 3
 
 
+def test_two_records_on_one_line_are_both_read(tmp_path: Path) -> None:
+    """A text in them may end as a record does, before one begins."""
+    transcript = begun_transcript()
+    transcript.user('a "}{" b }{')
+    transcript.answer(say("}{"), stop="end_turn", usage=USAGE)
+    usual = facts_of(tmp_path / "usual", transcript)
+    joined = tmp_path / "joined"
+    facts_of(joined, transcript)
+    (path,) = joined.rglob("*.jsonl")
+    path.write_text(path.read_text().replace("}\n{", "}{"))
+    found = read_facts(joined, as_of=transcript.now + timedelta(seconds=30))[0]
+    assert found.findings.equals(usual.findings)
+    same = ("entity_id", "raw_status", "n_output_tokens")
+    assert found.entities.select(same).equals(usual.entities.select(same))
+
+
 def test_hostile_lines_cost_only_themselves(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(json_lines.budget, "MAX_LINE_BYTES", 2000)
     transcript = begun_transcript()

@@ -50,6 +50,9 @@ _ZSTD = b"\x28\xb5\x2f\xfd"
 # Longer runs of blank lines are only counted: kilobytes of packed data may hold millions.
 _BLANK = b"\n" * 1024
 _BLANK_RUN = re.compile(rb"(\n{1024,})")
+# Who appends to a file without a last line break joins two records. A name never follows the
+# end of a text.
+_JOINED, _TWO_RECORDS = b'}{"', re.compile(rb'\}\{(?="\w)')
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
@@ -165,7 +168,8 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
                         continue
                     is_last = place == len(parts) - 1
                     n_left = min(most - n_rows, sys.maxsize)
-                    lines = part.split(b"\n", int(n_left))
+                    parted = _TWO_RECORDS.sub(b"}\n{", part) if _JOINED in part else part
+                    lines = parted.split(b"\n", int(n_left))
                     if is_over := len(lines) > n_left:
                         lines.pop()
                     yield Chunk(
