@@ -2,14 +2,18 @@
 
 import gc
 import itertools
+import json
 import math
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stateanalytics.charts import (
     DARK,
@@ -22,7 +26,7 @@ from stateanalytics.charts import (
     vega,
 )
 from stateanalytics.charts.style import OF_GROUPS, ORDER
-from stateanalytics.charts.svg import inert
+from stateanalytics.charts.svg import LONGEST_TEXT, inert, tame
 from stateanalytics.errors import ArgumentError, ColumnTypeError, MissingColumnsError
 from stateanalytics.reporting.entities import COLOURS
 from tests.examples import a_few
@@ -289,3 +293,21 @@ def test_limits_of_durations_stand_by_their_lines_with_name_and_value():
     odd = texts(drawn(chart_durations(STEPS, limits={"off": None, "0": 0, "-": -1, "∞": math.inf})))
     assert not [text for text in odd if text.startswith(("off:", "0:", "-:", "∞:"))]
     assert "brief: under 1 s" in texts(drawn(chart_durations(STEPS, limits={"brief": 0.2})))
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.text()
+VALUES = st.recursive(
+    LEAVES, lambda part: st.lists(part) | st.dictionaries(st.text(), part), max_leaves=9
+)
+
+
+@given(VALUES)
+def test_a_specification_has_no_characters_that_xml_forbids(value):
+    written = json.dumps(tame(value), ensure_ascii=False)
+    assert ElementTree.fromstring(f"<a>{escape(written)}</a>").text == written
+
+
+def test_texts_of_a_specification_are_short_wherever_they_stand():
+    hostile = "x\x00" * 5000
+    ((name, (text,)),) = tame({hostile: [hostile]}).items()
+    assert len(name) == len(text) == LONGEST_TEXT
