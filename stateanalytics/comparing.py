@@ -497,8 +497,7 @@ class _Asked(NamedTuple):
         low, high = weighted_count(total, float((sums.sort() ** 2).sum()), float(heaviest))  # type: ignore[arg-type]
         n = round(total) if is_count else known.height
         # As costs are rounded, and not to the even digit.
-        rounded = pl.Series([total]).round(6).item()
-        return rounded, low, high, n, rows.height, sums.len()
+        return pl.Series([total]).round(6).item(), low, high, n, rows.height, sums.len()
 
     def query(self, window: Window | None) -> dict[str, Any]:
         """The same rows in SQL, and what to select of them."""
@@ -560,8 +559,7 @@ _WHOSE_COST: Mapping[str, Callable[[], pl.Expr]] = {
 def _usd(name: str) -> pl.Expr:
     """The cost of rows that are meant, 0 of others; null where it is not known."""
     is_in, usd = _WHOSE_COST[name](), pl.col("total_usd")
-    weight = pl.when(is_in).then(usd).when(~is_in & usd.is_not_null()).then(0.0)
-    return weight.alias("weight")
+    return pl.when(is_in).then(usd).when(~is_in & usd.is_not_null()).then(0.0).alias("weight")
 
 
 _OF_ROW: Mapping[str, Callable[[], pl.Expr]] = {

@@ -176,8 +176,7 @@ def _past_limits(opened: pl.DataFrame, limits: pl.DataFrame) -> Iterator[Metric]
     )  # fmt: skip
     duration = pl.when(pl.col("measure") == "silence").then("silence_s").otherwise("age_s")
     is_past = (duration > pl.col("limit_s")).fill_null(value=False)
-    kinds = few("kind")
-    judged = opened.with_columns(pooled=kinds).join(applied, on=["system", "kind"])
+    judged = opened.with_columns(pooled=few("kind")).join(applied, on=["system", "kind"])
     yield _gauge(
         "limit",
         "The limit for runs of a kind: the recommended one, otherwise the current one.",

@@ -160,5 +160,4 @@ def _nanoseconds(moment: Any) -> str:
 
 
 def _digest(*parts: str, length: int = 16) -> str:
-    text = json.dumps(parts).encode()
-    return hashlib.blake2b(text, digest_size=length // 2).hexdigest()
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=length // 2).hexdigest()

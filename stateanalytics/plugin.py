@@ -116,8 +116,7 @@ def json_records(
                 bad.append((file, row["line_no"], code))
     except OSError as error:
         lost.append((file, error))
-    lines = pl.DataFrame(bad, schema=BAD, orient="row")
-    return records, losses(lines, lost, label, system)
+    return records, losses(pl.DataFrame(bad, schema=BAD, orient="row"), lost, label, system)
 
 
 def _object_in(text: str) -> object:

@@ -353,8 +353,7 @@ def _calls_of(called: pl.DataFrame, entity: dict[str, Any], as_of: datetime) -> 
     if entity["entity_type"] == "session":
         return called.lazy().filter(**own, thread_id=entity["entity_id"])
     end = entity["ended_at"] or as_of
-    is_within = pl.col("started_at").is_between(entity["started_at"], end)
-    is_own = is_within.fill_null(value=False)
+    is_own = pl.col("started_at").is_between(entity["started_at"], end).fill_null(value=False)
     return called.lazy().filter(is_own, **own, thread_id=entity["parent_id"])
 
 

@@ -90,8 +90,7 @@ def weekly_numbers(
         )
     if top is not None:
         check_number("top", top, 10, is_whole=True)
-    begins = begins_at(snap.entities)
-    calendar = _calendar(weeks_up_to(snap.as_of, n), begins, snap.as_of)
+    calendar = _calendar(weeks_up_to(snap.as_of, n), begins_at(snap.entities), snap.as_of)
     reached = calendar.filter(pl.col("coverage") != "none")
     weeks = [
         _Week.of(snap, Window(since, until, name), known_at, policy or Policy.v1())

@@ -448,10 +448,8 @@ def failure_alarm(
     known = ended.select(pl.min_horizontal("created_at", "started_at", "ended_at").min()).item()
     weeks = [week for week in before if known is not None and known <= week.since]
     failed = find_members(snap, policy=policy, rows=ever)
-    begins = begins_of(snap.entities)
-    windows = members_within_each(failed, (*weeks, now), snap.as_of, begins)
-    numbers = numbers_of_ended(ever, failed, windows, snap.as_of)
-    incidents = numbers.filter(measure="incidents")
+    windows = members_within_each(failed, (*weeks, now), snap.as_of, begins_of(snap.entities))
+    incidents = numbers_of_ended(ever, failed, windows, snap.as_of).filter(measure="incidents")
     counts = incidents.select("week", n_incidents="n", n_runs="n_ended")
     *earlier, this = counts.iter_rows(named=True)
     known = [week for week in earlier if week["n_runs"]]

@@ -234,8 +234,7 @@ def _cells(clusters: pl.DataFrame, since: datetime, room: float) -> pl.DataFrame
     """One row for each cluster and step, with distinct names that fit into a width."""
     if clusters["trend"].dtype == pl.String:
         clusters = clusters.with_columns(pl.col("trend").str.split(", ").cast(pl.List(pl.Int64)))
-    lengths = clusters.select(n=pl.col("trend").list.len())
-    n_steps = max(int(largest(lengths, "n")), 1)
+    n_steps = max(int(largest(clusters.select(n=pl.col("trend").list.len()), "n")), 1)
     step_s = largest(clusters, "trend_step_s") or 3_600.0
     fold = -(-n_steps // _MOST_CELLS)
     if step_s * fold < 86_400 < step_s * n_steps / 2:

@@ -103,8 +103,7 @@ def chart_weeks(
         week = pl.col("changed_at").dt.strftime("%G-W%V").alias("week")
         marks = changes.select(week, change=pl.Series(in_one_line(changes), dtype=pl.String))
         marks = marks.filter(pl.col("week").is_in(rows["week"].implode()))
-        at_week = _change_rules("change", palette, x=style.field("week:O"))
-        rules = {"data": marks, **at_week}
+        rules = {"data": marks, **_change_rules("change", palette, x=style.field("week:O"))}
         panels = [{**panel, "layer": [*panel["layer"], rules]} for panel in panels]
     if not panels:
         panels = [{"data": pl.DataFrame({"week": [], "value": []}), **style.mark("point", {})}]

@@ -522,8 +522,7 @@ def say_cumulative_incidence(
     if not rows:
         return say("chart.none_ended", at=at_s, what=what)
     ends = ", ".join(f"{100 * share:.0f} {word}" for word, share in rows)
-    running = f"{100 * left:.0f}"
-    return say("chart.endings", at=at_s, what=what, endings=ends, running=running)
+    return say("chart.endings", at=at_s, what=what, endings=ends, running=f"{100 * left:.0f}")
 
 
 def _within(row: dict[str, object]) -> str:

@@ -106,8 +106,7 @@ def inert(svg: str, *, name: str, label: str) -> str:
     '<svg viewBox="0 0 8 8" role="img" aria-label="A box" style="max-width:8px;overflow:visible" />'
     """
     drawn = ElementTree.fromstring(svg)
-    ids = {old: f"{name}-{n}" for n, old in enumerate(_ids(drawn))}
-    clean = _rewritten(drawn, ids)
+    clean = _rewritten(drawn, {old: f"{name}-{n}" for n, old in enumerate(_ids(drawn))})
     clean.set("role", "img")
     clean.set("aria-label", label)
     for size in ("width", "height"):
@@ -130,8 +129,7 @@ def main() -> None:
         request, sections = json.loads(line)
         for name, charts in sections.items():
             if name not in known or known[name][0] != charts:
-                drawings = {size: drawing(**chart) for size, chart in charts.items()}
-                known[name] = charts, drawings
+                known[name] = charts, {size: drawing(**chart) for size, chart in charts.items()}
         if request == "draw":
             print(json.dumps({"drawn": {name: known[name][1] for name in sections}}), flush=True)
 

@@ -93,8 +93,7 @@ def fleet(like: Facts, size: Size, change: Change, seed: int) -> Facts:
 
     def add(ended: datetime, unit: str, seconds: float, cause: str | None) -> None:
         row: dict[str, Any] = {**(bad if cause else good), "entity_id": f"run-{len(rows)}"}
-        began = ended - timedelta(seconds=seconds)
-        row |= dict.fromkeys(("created_at", "started_at"), began)
+        row |= dict.fromkeys(("created_at", "started_at"), ended - timedelta(seconds=seconds))
         row |= dict.fromkeys(("ended_at", "last_message_at", "last_activity_at"), ended)
         message = cause and f"the {cause} service said {cause} is not {cause} at all"
         row |= {"session_id": row["entity_id"], "invocation_id": unit, "reason_message": message}
@@ -224,8 +223,7 @@ def _runs(n: int, draw: Random) -> pl.DataFrame:
         is_good = draw.random() < 0.85
         seconds = draw.lognormvariate(math.log(_MEDIAN_S), _TAIL)
         rows.append((unit, seconds if is_good else draw.uniform(0, 21_600), True, is_good))
-    names = ("unit", "duration_s", "ended", "is_good")
-    return pl.DataFrame(rows, schema=names, orient="row")
+    return pl.DataFrame(rows, schema=("unit", "duration_s", "ended", "is_good"), orient="row")
 
 
 def _advised(runs: pl.DataFrame, today_s: float) -> tuple[str, float | None, Any]:

@@ -135,8 +135,7 @@ def _write_views(folder: Path) -> None:
             f"{str(folder)!r} cannot be written: {error.strerror}.", "name another folder"
         ) from None
     for view in VIEWS:
-        content = f"-- {view.frame.row}\n{view.sql}\n"
-        put(content.encode(), folder / f"{view.frame.name}.sql")
+        put(f"-- {view.frame.row}\n{view.sql}\n".encode(), folder / f"{view.frame.name}.sql")
 
 
 @click.command(epilog=options.examples("archive"))

@@ -277,8 +277,7 @@ def put(
 ) -> None:
     """Write bytes to a file that is no input, or to standard output."""
     if output is not None:
-        sources = [*inputs, *_named_files()]
-        write_output(output, content, inputs=sources, is_private=is_private)
+        write_output(output, content, inputs=[*inputs, *_named_files()], is_private=is_private)
         return
     sys.stdout.flush()
     # Piece by piece, so that a reader who went away is noticed.

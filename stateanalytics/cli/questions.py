@@ -325,8 +325,7 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
     shared = {name: values[name] for name in ("policy", "rules", "of")}
     is_fault = (values["cluster"] or "").startswith(FAULT)
     if values["cluster"] is not None and not is_fault and "cluster_id" in frame.columns:
-        known = frame["cluster_id"]
-        values["cluster"] = find_cluster(values["cluster"], known, snap, **shared)
+        values["cluster"] = find_cluster(values["cluster"], frame["cluster_id"], snap, **shared)
     frame = _narrowed(frame, question, code=values["code"], cluster=values["cluster"])
     if question.shown_as == "parameters" and request.redact:
         frame = _without_masked_words(frame, snap, {**shared, "window": values["window"]})
@@ -453,8 +452,7 @@ def _detectors(snap: Snapshot, request: Request, question: Question, values: Giv
     """Disagreements, with the worst of them in a sentence."""
     from stateanalytics.detectors.detections import detect
 
-    given = {name: values[name] for name in ("at", "detectors", "policy")}
-    detections = detect(snap, **given)
+    detections = detect(snap, **{name: values[name] for name in ("at", "detectors", "policy")})
     compared = question.answer()(detections)
     sentence = _worst_disagreement(detections, compared)
     if request.format == "table" and request.output is None:

@@ -318,8 +318,7 @@ def add_span(frame: Frame, new: str, earlier: str, later: str) -> Frame:
     schema = frame.collect_schema()
     if all(isinstance(schema[name], nw.Datetime) for name in (earlier, later)):
         return _added(frame, [(new, _engine(frame).span_s(earlier, later))])
-    span = (nw.col(later) - nw.col(earlier)).cast(nw.Float64)
-    return frame.with_columns(span.alias(new))
+    return frame.with_columns((nw.col(later) - nw.col(earlier)).cast(nw.Float64).alias(new))
 
 
 def _engine(frame: Frame) -> Engine:

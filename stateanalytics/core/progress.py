@@ -59,8 +59,7 @@ def progress(
 
     def begin(step: str) -> None:
         nonlocal begun
-        description = escape(visible(f"{title}: {step}"))
-        bar.update(task, completed=begun, description=description)
+        bar.update(task, completed=begun, description=escape(visible(f"{title}: {step}")))
         begun += 1
         if not bar.console.is_jupyter or time.monotonic() - begun_at > PATIENCE_S:
             bar.start()

@@ -246,8 +246,7 @@ def as_html(
     >>> '<td class="n" data-v="5400.0">1 h 30 min</td><td class="prose">&lt;b&gt;</td>' in page
     True
     """
-    order = in_order(frame, first)
-    rows, n_masked = redact(frame.select(order).head(N_SHOWN))
+    rows, n_masked = redact(frame.select(in_order(frame, first)).head(N_SHOWN))
     n = sum(n_masked.values())
     note = f"; {n} that looked like secrets {'is' if n == 1 else 'are'} masked" if n else ""
     heads = "".join(

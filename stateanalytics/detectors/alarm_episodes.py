@@ -87,8 +87,7 @@ def alarms(
     parts = [
         _episodes(detector, points[detector.restarts_on], entities, checked) for detector in chosen
     ]
-    episodes = pl.concat([ALARMS.empty(), *parts])
-    return episodes.sort(*KEY, maintain_order=True)
+    return pl.concat([ALARMS.empty(), *parts]).sort(*KEY, maintain_order=True)
 
 
 def _entities(facts: Facts, policy: Policy | None) -> pl.DataFrame:
@@ -186,8 +185,7 @@ def _signs_of_life(facts: Facts, entities: pl.DataFrame, which: pl.Expr) -> pl.D
     joined = entities.join(signs, on=["source", "system", "session_id"], how="inner")
     # Of work inside a session only the signs while it was running.
     is_session = pl.col("entity_type") == "session"
-    until = pl.coalesce("ended_at", pl.lit(facts.as_of))
-    during = pl.col("at").is_between("started_at", until)
+    during = pl.col("at").is_between("started_at", pl.coalesce("ended_at", pl.lit(facts.as_of)))
     return joined.filter(is_session | during).select(
         *KEY, "at", "n_tools", "report_state", what=_SIGN
     )

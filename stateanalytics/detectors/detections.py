@@ -73,8 +73,7 @@ def feature_columns() -> Mapping[str, str]:
     """Every column that a detector may read, and its meaning; ages in seconds."""
     own = (column for features in _features() for column in features.columns.items())
     meanings = {known.name: known.meaning for known in _FEATURES if known.meaning}
-    shared = {column.name: column.meaning for column in _OF_ENTITIES}
-    return {**meanings, **shared, **dict(own)}
+    return {**meanings, **{column.name: column.meaning for column in _OF_ENTITIES}, **dict(own)}
 
 
 @cache

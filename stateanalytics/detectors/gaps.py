@@ -138,8 +138,7 @@ def _earlier_ends(facts: Facts, seen: pl.LazyFrame) -> list[pl.LazyFrame]:
             .otherwise(_us("at") <= pl.col("last_us"))
         )
     )
-    boundary = pl.col("boundary").replace_strict(places, return_dtype=pl.UInt8)
-    return [_at_moments(ends, boundary)]
+    return [_at_moments(ends, pl.col("boundary").replace_strict(places, return_dtype=pl.UInt8))]
 
 
 def _last_boundaries(seen: pl.LazyFrame, facts: Facts) -> pl.LazyFrame:

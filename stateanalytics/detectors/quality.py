@@ -280,8 +280,7 @@ def merge_gap_sums(parts: Iterable[pl.DataFrame]) -> pl.DataFrame:
         )
     columns = parts[0].columns
     keys = [name for name in columns if name not in SUMS]
-    summed = pl.concat(parts).group_by(keys).agg(pl.col(SUMS).sum())
-    return summed.sort(keys).select(columns)
+    return pl.concat(parts).group_by(keys).agg(pl.col(SUMS).sum()).sort(keys).select(columns)
 
 
 def _binned(

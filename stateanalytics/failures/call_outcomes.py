@@ -74,8 +74,7 @@ def place_in_time() -> pl.Expr:
     Of equal times the order of rows decides; a call without a time belongs to the one before it.
     """
     began = pl.coalesce("started_at", "ended_at").fill_null(strategy="forward")
-    first = pl.lit(0).cast(MOMENT)
-    return began.fill_null(first).rank("ordinal").over(*_THREAD)
+    return began.fill_null(pl.lit(0).cast(MOMENT)).rank("ordinal").over(*_THREAD)
 
 
 def recorded_once(rows: pl.DataFrame, entities: pl.DataFrame) -> pl.DataFrame:
@@ -148,8 +147,7 @@ def call_rows(snap: Facts, called: pl.DataFrame | None = None) -> pl.DataFrame:
         .unique(["source", "thread_id"], keep="first")
     )
     joined = rows.join(sessions, on=["source", "thread_id"], how="left", maintain_order="left")
-    outcome = pl.col("outcome")
-    ended = outcome.replace_strict(_ENDS, default="completed", return_dtype=pl.String)
+    ended = pl.col("outcome").replace_strict(_ENDS, default="completed", return_dtype=pl.String)
     code = pl.concat_str(word, cause, separator=".", ignore_nulls=True)
     return joined.with_columns(
         entity_type=pl.lit(CALL),

@@ -247,8 +247,7 @@ def count_lives(
         .pipe(_with_renames)
     )
     ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
-    known_or_gone = sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id")
-    return known_or_gone[LIFE.dtypes.names()]
+    return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id")[LIFE.dtypes.names()]
 
 
 def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.DataFrame:

@@ -310,8 +310,7 @@ def parameters(
     """
     check_number("n_values", n_values, N_VALUES, least=1, is_whole=True)
     rows = find_members(snap, window=window, policy=policy, rules=rules, of=of)
-    has_placeholder = pl.col("template").str.contains(WILDCARD, literal=True)
-    values = _values(rows.filter(has_placeholder))
+    values = _values(rows.filter(pl.col("template").str.contains(WILDCARD, literal=True)))
     placeholder = ["cluster_id", "code", "template", "position"]
     counts = values.group_by(*placeholder, "value").agg(n_rows=pl.len().cast(pl.Int64))
     return (

@@ -145,8 +145,7 @@ def _tokens() -> pl.Expr:
 def count_run_incidents(*members: pl.DataFrame) -> list[int]:
     """The number of incidents among the runs of each of these `members`."""
     runs = [rows.lazy().filter(pl.col("entity_type") == RUN) for rows in members]
-    counts = pl.concat(rows.select(n=incident_count()) for rows in runs).collect()
-    return counts["n"].to_list()
+    return pl.concat(rows.select(n=incident_count()) for rows in runs).collect()["n"].to_list()
 
 
 def incident_count() -> pl.Expr:

@@ -115,8 +115,7 @@ def _starts(
     rows: pl.DataFrame, *, step_s: float = STEP_S, share: float = SHARE, least: int = LEAST
 ) -> pl.DataFrame:
     """The started runs that rates may count, with ``interval_at``, ``has_failed``, ``is_mass``."""
-    has_failed = pl.col("has_failed")
-    is_mass = (has_failed.mean() > share) & (pl.len() >= least)
+    is_mass = (pl.col("has_failed").mean() > share) & (pl.len() >= least)
     started_at = pl.coalesce("started_at", "created_at")
     return (
         rows.lazy()

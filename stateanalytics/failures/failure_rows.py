@@ -209,8 +209,7 @@ def incidents(
     True
     """
     rows = find_members(snap, window=window, policy=policy, rules=rules, of=of)
-    linked = add_incidents(rows, gap_s=gap_s, span_s=_span_s(snap, window))
-    counted = count_incidents(linked)
+    counted = count_incidents(add_incidents(rows, gap_s=gap_s, span_s=_span_s(snap, window)))
     return counted if nested else without_nested(counted)
 
 

@@ -138,8 +138,7 @@ def add_faults(clusters: pl.DataFrame, place: str | None = None) -> pl.DataFrame
     rows = clusters[needed if place is None else [*needed, place]].rows()
     schema = dict.fromkeys(("fault_id", "title", "cause_proposed"), pl.String)
     found = pl.DataFrame([_fault_of(*row) for row in rows], schema=schema, orient="row")
-    others = [name for name in clusters.columns if name not in schema]
-    return clusters[others].hstack(found)
+    return clusters[[name for name in clusters.columns if name not in schema]].hstack(found)
 
 
 def titled_clusters(rows: pl.DataFrame, **counted: pl.Expr) -> pl.DataFrame:
@@ -250,8 +249,7 @@ def place_of_cluster() -> pl.Expr:
     """The tool of a cluster of calls, or the one provider, where the cause is one of providers."""
     tools = pl.col("kind").filter(pl.col("entity_type") == CALL).mode().sort().first()
     provider = pl.col("provider").drop_nulls().unique()
-    is_of_providers = pl.col("cause_group").first().is_in(_OF_PROVIDERS)
-    is_one = is_of_providers & (provider.len() == 1)
+    is_one = pl.col("cause_group").first().is_in(_OF_PROVIDERS) & (provider.len() == 1)
     return pl.coalesce(tools, pl.when(is_one).then(provider.first()))
 
 

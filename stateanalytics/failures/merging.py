@@ -133,8 +133,7 @@ def merge(texts: pl.Series) -> pl.Series:
     wrapped = texts.str.extract(_WRAPPER).fill_null("")
     if (wrapped != "").any():
         return wrapped + _of_distinct(texts.str.replace(_WRAPPER, ""), merge)
-    said = _merge_what_is_said(texts)
-    merged = _merge_rows(said)
+    merged = _merge_rows(_merge_what_is_said(texts))
     for columns in (WORDS, BRACKETS):
         merged = _of_distinct(merged, partial(_merge_columns, columns=columns))
     return _of_distinct(_of_distinct(merged, _merge_ends), _absorb)
@@ -707,8 +706,7 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
 
 def _first_of_each(runs: pl.LazyFrame) -> pl.LazyFrame:
     """The rarest run of each text."""
-    in_order = runs.sort("len", "run", "number")
-    return in_order.unique("number", keep="first", maintain_order=True)
+    return runs.sort("len", "run", "number").unique("number", keep="first", maintain_order=True)
 
 
 def _runs(texts: pl.Series, first: int) -> pl.LazyFrame:

@@ -94,8 +94,7 @@ def _rust() -> _Language:
         r"^(?:rust_begin_unwind|_|main$|clone|start_thread"
         r"|<?(?:&?mut )?(?:core|std|alloc|tokio|futures\w*|backtrace)::)"
     )
-    after = _after.str.strip_chars()
-    message = pl.coalesce(_line.str.extract(r"panicked at '(.*)', "), after)
+    message = pl.coalesce(_line.str.extract(r"panicked at '(.*)', "), _after.str.strip_chars())
     is_panic = _line.str.contains("panicked at ", literal=True)
     bare = function.str.replace(r"::h[0-9a-f]{16}$", "")
     return _Language(

@@ -289,8 +289,7 @@ def _n_apart(is_meant: pl.Expr) -> pl.Expr:
 def quiet_until(now: Window) -> pl.Expr:
     """The first failure of a window, else its end."""
     failed_at = pl.col("failed_at")
-    first_now_at = failed_at.filter(now.holds("failed_at")).min()
-    return first_now_at.fill_null(instant(now.until))
+    return failed_at.filter(now.holds("failed_at")).min().fill_null(instant(now.until))
 
 
 def is_no_chance() -> pl.Expr:

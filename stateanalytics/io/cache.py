@@ -111,8 +111,7 @@ class Cache:
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
-            octets = memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ))
-            entry = _entry(octets)
+            entry = _entry(memoryview(mmap.mmap(handle, 0, access=mmap.ACCESS_READ)))
             with suppress(OSError):
                 os.utime(path)  # used just now
         except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):

@@ -115,8 +115,7 @@ def folders_below(
             seen.add(own)
             inner[:] = sorted(name for name in inner if name not in skips)
             below = [os.path.join(folder, name) for name in inner]  # noqa: PTH118
-            links = filter(os.path.islink, below)
-            pending += [(link, min(left - 1, DEPTH)) for link in links]
+            pending += [(link, min(left - 1, DEPTH)) for link in filter(os.path.islink, below)]
             yield folder, names
 
 
@@ -617,8 +616,7 @@ datetime.datetime(2026, 5, 27, 0, 0, tzinfo=datetime.timezone.utc), None)
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
-            aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            seconds = aware.timestamp()
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
     else:

@@ -259,8 +259,7 @@ def read_frames(
     """
     folder = _named(path)
     try:
-        text = read_octets(folder / HEAD, MAX_HEAD_BYTES)[0].decode()
-        head = json.loads(text)
+        head = json.loads(read_octets(folder / HEAD, MAX_HEAD_BYTES)[0].decode())
         is_it = isinstance(head, dict) and head.get("kind") == KIND
     except (OSError, ValueError, RecursionError) as error:
         raise _no_head(folder, error) from None

@@ -420,8 +420,7 @@ class Parser:
             f"SELECT row, v IS NOT NULL AND is_braced AS is_object, {', '.join(columns)} FROM "
             f"(SELECT *, TRY(json_transform(text, '{structure}')) AS v{sound} FROM texts)"
         )
-        is_braced = pl.col("text").str.contains(r"^ *\{")
-        pair = texts.select("row", "text", is_braced=is_braced)
+        pair = texts.select("row", "text", is_braced=pl.col("text").str.contains(r"^ *\{"))
         n_threads = min(os.cpu_count() or 1, _MOST_THREADS)
         n_rows = max(_FEWEST, min(BATCH, -(-texts.height // n_threads)))
         parts = list(pair.iter_slices(n_rows)) if texts.height else [pair]

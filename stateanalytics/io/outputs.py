@@ -265,8 +265,7 @@ def _is_linked_into(target: Path, folder: Path) -> bool:
 
 def _is_link_of_system(target: Path) -> bool:
     """Whether it is a link to an open file, such as ``/dev/stdout``, which cannot be redirected."""
-    folder = os.path.realpath(target.parent)
-    return folder in ("/dev", os.path.realpath("/proc/self/fd"))
+    return os.path.realpath(target.parent) in ("/dev", os.path.realpath("/proc/self/fd"))
 
 
 def _is_stream(target: Path) -> bool:

@@ -127,11 +127,9 @@ def main() -> None:
         sys.stdin.buffer.readline()
     )
     sys.path[:] = libraries
-    most_s = 1 + int(time.process_time() + limits[0])
-    limit_process(RLIMIT_CPU=most_s, RLIMIT_DATA=limits[1])
+    limit_process(RLIMIT_CPU=1 + int(time.process_time() + limits[0]), RLIMIT_DATA=limits[1])
     typed = partial(getattr(import_module(module), function), **keywords)
-    answer = _parsed(typed, of_file, Path(limits[2]))
-    answers.write(json.dumps(answer) + "\n")
+    answers.write(json.dumps(_parsed(typed, of_file, Path(limits[2]))) + "\n")
     answers.flush()
 
 

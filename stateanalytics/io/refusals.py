@@ -74,8 +74,7 @@ def explained(
         ),
     }
     damage = found if problem == "damaged" else f"{problem}: {found}"
-    otherwise = functools.partial(damaged, path, [damage])
-    return errors.get(problem, otherwise)()
+    return errors.get(problem, functools.partial(damaged, path, [damage]))()
 
 
 def what_it_is(path: str | Path, begin: bytes) -> tuple[str, str]:

@@ -345,8 +345,7 @@ def _followed(earlier: Store, path: Path, source: str, size_bytes: int) -> Store
     if earlier.logged is None:
         return None
     arguments = (str(earlier.copy), earlier.logged, _MAX_LOG_BYTES)
-    folder = _folder_for(path, _MAX_LOG_BYTES)
-    private_copy = _PrivateCopy(folder, "follow", source, *arguments)
+    private_copy = _PrivateCopy(_folder_for(path, _MAX_LOG_BYTES), "follow", source, *arguments)
     answer = private_copy.answer
     if "problem" in answer:
         private_copy.end()

@@ -131,8 +131,7 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
     named = pl.LazyFrame(
         sorted(set(_ids(summary))), schema=dict.fromkeys(_KEY, pl.String), orient="row"
     )
-    known = material.ever.lazy().join(named, on=_KEY, how="semi")
-    rows = known.sort(*_KEY, "source").collect()
+    rows = material.ever.lazy().join(named, on=_KEY, how="semi").sort(*_KEY, "source").collect()
     # A single run is shown from its own store, which is faster to read than a whole pattern.
     place = _read_at(material.facts, material.policy) + _as_read(material.facts)
     return [_row(row, place) for row in rows.iter_rows(named=True)]

@@ -208,8 +208,7 @@ def _cleaned(raw: Plain, *, redact: bool) -> Plain:
     """The summary, safe to show, with the number of masked secrets by kind."""
     cleaned, masked = clean(raw, secrets=redact)
     kinds = [{"kind": kind, "n": n} for kind, n in sorted(masked.items())]
-    redactions = {"is_on": redact, "n": masked.total(), "kinds": kinds}
-    return {**cleaned, "redactions": redactions}
+    return {**cleaned, "redactions": {"is_on": redact, "n": masked.total(), "kinds": kinds}}
 
 
 def title_of(window: Window) -> str:

@@ -161,8 +161,7 @@ def run(
         files = {name: tables[name].file(name) for name in needed}
         with _temporary_file() as path:
             message = Run(files, str(path), max_rows, left_s)
-            columns = process.ask(message, left_s + grace_s, read)["columns"]
-            result = _as_frame(path, columns)
+            result = _as_frame(path, process.ask(message, left_s + grace_s, read)["columns"])
     merged = [
         f"{name}.{column}"
         for name in files

@@ -143,8 +143,7 @@ class _Tables:
         kept = self._kept.pop(file.path, None)
         if kept is None:
             before = _data_bytes()
-            rows = engine.read_rows(file)
-            kept = _Kept(rows, _size(file), max(0, _data_bytes() - before))
+            kept = _Kept(engine.read_rows(file), _size(file), max(0, _data_bytes() - before))
         self._kept[file.path] = kept
         return kept.rows
 

@@ -119,8 +119,7 @@ def _sampling_unit(runs: pl.DataFrame) -> tuple[pl.Expr, pl.Expr, str]:
         return pl.int_range(pl.len()), pl.lit(value=False), "run"
     if "incident_id" in runs.columns:
         return pl.coalesce("incident_id", unit_of()), pl.lit(value=False), "incident"
-    counts = pl.col("project").drop_nulls().value_counts()
-    sizes = counts.struct.field("count").cast(pl.Int64)
+    sizes = pl.col("project").drop_nulls().value_counts().struct.field("count").cast(pl.Int64)
     are_many = (sizes.sum() ** 2 >= FEWEST_PROJECTS * (sizes**2).sum()) & (sizes.len() > 0)
     # Work without a project has a unit of its own.
     unit = pl.when(are_many).then(pl.coalesce("project", unit_of())).otherwise(unit_of())

@@ -277,8 +277,7 @@ def _has_stored(table: lifecycle.StatusTable) -> nw.Expr:
     if not table.has_recorded:
         return has_reason
     # Recorded reasons hold the stored one; the error text of a recorded state is none.
-    is_recorded = table.where(lambda cell: cell.is_recorded)
-    is_text_only = is_recorded & nw.col("reason_code").is_null()
+    is_text_only = table.where(lambda cell: cell.is_recorded) & nw.col("reason_code").is_null()
     return has_reason & nw.col("recorded_reasons").is_null() & ~is_text_only
 
 
@@ -318,8 +317,7 @@ def _unexplained(evaluation: Evaluation) -> list[Frame]:
 
 
 def _of_health(evaluation: Evaluation) -> list[Frame]:
-    is_shared = nw.col(HEALTH_RULE) < OPEN_RULES[0]
-    rows = evaluation.frame.filter(_NEEDS_HEALTH & is_shared)
+    rows = evaluation.frame.filter(_NEEDS_HEALTH & (nw.col(HEALTH_RULE) < OPEN_RULES[0]))
     rows = rows.with_columns(order=_first_derived(evaluation))
     coded = _coded(rows, evaluation, "health").select(
         *_SHARED, "kind", "silence_s", "updated_age_s", "age_s", HEALTH, HEALTH_RULE

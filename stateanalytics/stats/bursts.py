@@ -49,5 +49,4 @@ def burst_number(place: pl.Expr, n: pl.Expr) -> pl.Expr:
     closeness = -((distances - 0.5) / mean).log().mean()
     of_few = CLOSE + CLOSE_OF_FEW / (pl.len().cast(pl.Float64) - 1).sqrt()
     close = pl.max_horizontal(pl.lit(CLOSEST), of_few)
-    is_apart = (distances > APART * mean) | (closeness < close)
-    return is_apart.fill_null(value=True).cum_sum()
+    return ((distances > APART * mean) | (closeness < close)).fill_null(value=True).cum_sum()

@@ -355,8 +355,7 @@ def add_templates(parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
         -text.str.len_chars().cast(pl.Int64),
         text,
     )
-    shown = text.sort_by(*fewest_open, nulls_last=True).first()
-    return added("templates", parts, shown)
+    return added("templates", parts, text.sort_by(*fewest_open, nulls_last=True).first())
 
 
 def by_name(detections: pl.DataFrame) -> pl.DataFrame:

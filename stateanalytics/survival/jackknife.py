@@ -420,8 +420,7 @@ def mean_and_influence(
     .. [1] Efron, B. and Stein, C. (1981). The jackknife estimate of variance. Annals of
        Statistics 9, 586-596.
     """
-    rows = with_ties(checked_spells(spells, cells, "compare", also=[UNIT]))
-    sets = risk_sets(rows, cells)
+    sets = risk_sets(with_ties(checked_spells(spells, cells, "compare", also=[UNIT])), cells)
     table, estimates = restricted_means(collected(sets.table).lazy(), until_s)
     later_area = pl.col("area").cum_sum(reverse=True).over(STRATUM)
     table = (

@@ -705,8 +705,7 @@ def _with_silences(moments: pl.LazyFrame, lives: pl.LazyFrame) -> pl.LazyFrame:
     is_base = (pl.col("what") == _BASE) & pl.col("state").is_not_null()
     is_own = pl.when(is_base).then("life").forward_fill() == pl.col("life")
     base = pl.when(is_own).then(pl.when(is_base).then("state").forward_fill())
-    is_at_work = base.is_in(list(AT_WORK))
-    sign_state = pl.when((pl.col("what") == _SIGN) & is_at_work).then("state")
+    sign_state = pl.when((pl.col("what") == _SIGN) & base.is_in(list(AT_WORK))).then("state")
     known = (
         moments.join(
             lives.select("life", "watched_until", "limit_us"), on="life", maintain_order="left"

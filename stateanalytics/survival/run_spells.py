@@ -359,8 +359,7 @@ def count_spells(spells: pl.DataFrame, by: str = "ending") -> pl.DataFrame:
     >>> count_spells(runs).rows()
     [('completed', 60.0, 120.0, 2, 0), ('running', 7200.0, 14400.0, 1, 1)]
     """
-    needed = (by, "duration_s", "ended", "left_out")
-    check_columns(spells, needed, "count_spells")
+    check_columns(spells, (by, "duration_s", "ended", "left_out"), "count_spells")
     steps = pl.LazyFrame(
         {"low_s": EDGES_S, "high_s": [*EDGES_S[1:], None]},
         schema={"low_s": pl.Float64, "high_s": pl.Float64},

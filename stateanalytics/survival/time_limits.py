@@ -245,8 +245,7 @@ def implicit_timeouts(
         n_at=pl.col("_near_high") - pl.col("_near_low"),
         n_around=pl.col("_wide_high") - pl.col("_wide_low"),
     ).filter(pl.col("n_at") >= FEWEST_ENDS, second >= SHORTEST_S)
-    last = seconds.group_by(STRATUM).agg(second.max() + 1)
-    tested, lasts = collected_all(of_ends, last)
+    tested, lasts = collected_all(of_ends, seconds.group_by(STRATUM).agg(second.max() + 1))
     p_values = [
         # P(Binomial(n_around, 3 / width) >= n_at), with the width in whole seconds.
         beta_cdf(3 / (2 * radius + 1), n_at, n_around - n_at + 1)

@@ -112,8 +112,7 @@ class _Evidence:
     @cached_property
     def n_good(self) -> int:
         """Units of which a run ended well."""
-        units = self.rows["unit"].filter(self.rows["ended"] & self.rows["is_good"])
-        return units.n_unique()
+        return self.rows["unit"].filter(self.rows["ended"] & self.rows["is_good"]).n_unique()
 
     @cached_property
     def curve(self) -> pl.DataFrame:

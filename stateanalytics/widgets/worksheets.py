@@ -86,8 +86,7 @@ class DetectorExplorer(Shown):
     @cached_property
     def differences(self) -> Disagreements:
         """All disagreements, with their causes."""
-        known = self.detections.filter(pl.col("detector").is_in(list(registry())))
-        return disagreements(known)
+        return disagreements(self.detections.filter(pl.col("detector").is_in(list(registry()))))
 
     def counts(
         self,

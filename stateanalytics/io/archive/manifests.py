@@ -347,8 +347,7 @@ def table_of_runs(root: Path, runs: Iterable[Manifest | str]) -> tuple[Path, byt
     """A new table of runs, some of them JSON already, and its place."""
     number = max((int(path.name[5:11]) for path in tables_of_runs(root)), default=0) + 1
     head = json.dumps({"archive": ARCHIVE_VERSION, "package": package_version()})
-    texts = (run if isinstance(run, str) else run.as_json(indent=None) for run in runs)
-    lines = [head, *texts]
+    lines = [head, *(run if isinstance(run, str) else run.as_json(indent=None) for run in runs)]
     path = root / MANIFESTS / f"runs-{number:06}-{secrets.token_hex(4)}.jsonl"
     return path, "".join(f"{line}\n" for line in lines).encode()
 
@@ -395,8 +394,7 @@ def _runs_by_source(root: Path, names: Sequence[str]) -> dict[str, Archived]:
 def _run_of_file(path: Path) -> Manifest | str:
     """The run in a file of its own, or the problem with it."""
     try:
-        given = json.loads(read_octets(path, MAX_MANIFEST_BYTES)[0].decode("utf-8"))
-        run = _run_of(given)
+        run = _run_of(json.loads(read_octets(path, MAX_MANIFEST_BYTES)[0].decode("utf-8")))
     except _UNREADABLE as error:
         return _problem(error)
     if isinstance(run, Manifest) and run.name != path.name:
@@ -502,15 +500,13 @@ def note_attempts(root: Path, failed: Iterable[Attempt], collected: Iterable[str
         # A folder with notes alone must be recognised as an archive by the next run.
         for folder in (MANIFESTS, ATTEMPTS):
             (root / folder).mkdir(parents=True, exist_ok=True)
-        at = _written(attempt.at)
-        words = {"label": attempt.label, "at": at, "message": attempt.message}
+        words = {"label": attempt.label, "at": _written(attempt.at), "message": attempt.message}
         put_whole(attempt_path(root, attempt.key), json.dumps(words, indent=1).encode())
 
 
 def read_attempts(root: Path) -> dict[str, Attempt]:
     """Notes about failed sources by source key; the message of an unreadable note says so."""
-    paths = _in_folder(root / ATTEMPTS, _ATTEMPT_NAME)
-    return {path.stem: _attempt(path) for path in paths}
+    return {path.stem: _attempt(path) for path in _in_folder(root / ATTEMPTS, _ATTEMPT_NAME)}
 
 
 def _in_folder(folder: Path, name: re.Pattern[str]) -> list[Path]:

@@ -429,8 +429,7 @@ def read_shard(path: Path, shard: manifests.Shard) -> pl.DataFrame:
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise UnfitError("archive.shard_damaged", _OTHER_BYTES) from None
-        problem = f"cannot be read: {error.strerror}"
-        raise UnfitError("archive.shard_damaged", problem) from None
+        raise UnfitError("archive.shard_damaged", f"cannot be read: {error.strerror}") from None
     except pl.exceptions.PolarsError:
         raise UnfitError("archive.shard_damaged", "no Parquet") from None
 
@@ -464,8 +463,7 @@ def _stacked(pieces: Sequence[_Opened]) -> pl.DataFrame:
 
 
 def _unreadable_manifests(source: Archived) -> Iterator[pl.DataFrame]:
-    system = source.runs[-1].system if source.runs else ""
-    found = partial(noted, source.label, system)
+    found = partial(noted, source.label, source.runs[-1].system if source.runs else "")
     for path, problem in source.wrong.items():
         if path.parent.name == manifests.LOOKS:
             yield found("archive.look_unreadable", table=manifests.LOOKS, example=path.name)
@@ -488,8 +486,7 @@ def _failed_attempt(source: Archived) -> Iterator[pl.DataFrame]:
 
 def _runs_out_of_order(source: Archived) -> Iterator[pl.DataFrame]:
     """Findings about runs with an earlier clock, or an older state, than the run before."""
-    by_number = sorted(source.runs, key=lambda run: (run.number, run.run))
-    pairs = list(pairwise(by_number))
+    pairs = list(pairwise(sorted(source.runs, key=lambda run: (run.number, run.run))))
     backwards = [run for before, run in pairs if before.observed_at - run.observed_at > _OVERLAP]
     # Of two concurrent runs, the one that read first may finish last.
     older = [

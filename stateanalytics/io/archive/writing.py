@@ -356,8 +356,7 @@ def _new_rows(
     yield "entities", by_week(part.entities.filter(changed), work["week"].filter(changed))
     for name, columns in _HISTORY.items():
         rows, archived = getattr(part, name), getattr(held, name)
-        is_refiled = identity_of(rows).is_in(refiled["id"].implode())
-        kept = rows.filter(is_new[name] | is_refiled)
+        kept = rows.filter(is_new[name] | identity_of(rows).is_in(refiled["id"].implode()))
         pruned = archived.filter(identity_of(archived).is_in(refiled["id"].implode()))
         pruned = pruned.join(kept, on=list(columns), how="anti", nulls_equal=True)
         kept = pl.concat([kept, pruned])

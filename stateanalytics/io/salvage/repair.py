@@ -140,8 +140,7 @@ def _write(file: File, tree: Tree, connection: sqlite3.Connection) -> list[int]:
             values = [cell.rowid if column.is_rowid else value for column, value in pairs]
             given = [cell.rowid for _ in numbers] + values
             into, places = ", ".join(names[: len(given)]), ", ".join("?" * len(given))
-            query = f"INSERT INTO {table} ({into}) VALUES ({places})"
-            connection.execute(query, given)
+            connection.execute(f"INSERT INTO {table} ({into}) VALUES ({places})", given)
         except (IndexError, OverflowError, MemoryError, sqlite3.Error):
             lost.append(cell.rowid)
     return lost

@@ -72,8 +72,7 @@ def summarize_durations(material: Material) -> Plain:
 def _denominator(kept: pl.DataFrame) -> str:
     """What was counted; where sessions also wait for people, their parts are (`run_type`)."""
     # A turn that crashed and was resumed is one turn, however many attempts.
-    turns = kept[list(ENTITY_KEY)].unique()
-    n_turns = Counter(turns[["system", "entity_type"]].rows())
+    n_turns = Counter(kept[list(ENTITY_KEY)].unique()[["system", "entity_type"]].rows())
     counted = [
         say("durations.counted_parts", n=n, run_type=known.runs.entity_type, system=known.title)
         for known in all_systems()

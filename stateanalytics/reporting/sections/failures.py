@@ -305,8 +305,7 @@ def _clusters(
 
 def _owners(clusters: pl.DataFrame, runs: pl.DataFrame) -> list[Plain]:
     """Clusters of failed runs by ``owner``, the busiest first; None: nobody."""
-    of_runs = clusters.join(runs, on="cluster_id", how="semi")
-    counts = of_runs.group_by("owner").agg(n=pl.len())
+    counts = clusters.join(runs, on="cluster_id", how="semi").group_by("owner").agg(n=pl.len())
     return plain_rows(counts.sort("n", "owner", descending=[True, False]))
 
 

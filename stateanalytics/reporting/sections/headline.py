@@ -66,8 +66,7 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
     title, counted_as = "Causes of failed runs", say("headline.counted_causes")
     causes = _figure("causes", title, Count(n_causes), counted_as, note)
     in_words = partial(say, "headline.failed_causes", n_incidents=n_causes)
-    clauses = _clauses(label, counts, runs, failed, in_words)
-    return headline_of(rows, counts, causes, clauses)
+    return headline_of(rows, counts, causes, _clauses(label, counts, runs, failed, in_words))
 
 
 def _interval_of_counts(name: str, counted: Count, units: pl.DataFrame) -> Plain:

@@ -36,8 +36,7 @@ def summarize_inside(material: Material) -> Plain:
     called, turned = (began_in(rows, material.window) for rows in (every, every_turn))
     if called.is_empty() and turned.is_empty():
         return dict(_NOTHING)
-    found = signs_of(called, turned, material.policy, every_turn)
-    efforts = effort_of(called, turned, found)
+    efforts = effort_of(called, turned, signs_of(called, turned, material.policy, every_turn))
     sessions = efforts.filter(entity_type="session").join(
         material.ever.select(*_ENTITY, *_NAMED, "is_open", is_good=ended_well()),
         on=_ENTITY,
