@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from stateanalytics.charts import style
 from stateanalytics.charts.interactive import finished
-from stateanalytics.charts.style import (
-    FONT_SIZE,
-    LIGHT,
-    Palette,
-    field,
-    fitted,
-    label_axis,
-    mark,
-    width_of,
-)
 from stateanalytics.core.text import shortened, visible
 from stateanalytics.errors import check_columns
 from stateanalytics.state.definitions import BAD_ENDS
@@ -38,7 +29,11 @@ _FILLS = {
 
 
 def chart_timeline(
-    timeline: pl.DataFrame, *, sentence: str = "", palette: Palette = LIGHT, width: int = 620
+    timeline: pl.DataFrame,
+    *,
+    sentence: str = "",
+    palette: style.Palette = style.LIGHT,
+    width: int = 620,
 ) -> alt.LayerChart:
     """The timeline of an entity: durations as bars, moments as ticks, a lane for each kind.
 
@@ -74,8 +69,8 @@ def chart_timeline(
     axis = {"format": _day_or_hour(drawn), "tickCount": max(2, width // 110)}
     scale = {"type": "utc", "nice": False}
     place = {
-        "y": field("line:N", sort=lines, title=None, axis=label_axis(_LABELS)),
-        "x": field("at:T", title="UTC", scale=scale, axis=axis),
+        "y": style.field("line:N", sort=lines, title=None, axis=style.label_axis(_LABELS)),
+        "x": style.field("at:T", title="UTC", scale=scale, axis=axis),
     }
     fills = {
         "domain": [*lanes, "past a limit", "failed"],
@@ -84,13 +79,13 @@ def chart_timeline(
             *(palette["critical"] for _ in range(2)),
         ],
     }
-    filled = {**place, "color": field("fill:N", scale=fills, legend=None)}
+    filled = {**place, "color": style.field("fill:N", scale=fills, legend=None)}
     edge = {"fillOpacity": 0.4, "stroke": palette["surface"], "strokeWidth": 1}
-    bars = mark("bar", {**filled, "x2": {"field": "until"}}, height=14, clip=True, **edge)
+    bars = style.mark("bar", {**filled, "x2": {"field": "until"}}, height=14, clip=True, **edge)
     bars |= {"drags": ("chosen_time", "x"), "moves": ("timeline_axis", "x")}
-    moments = mark("tick", filled, thickness=2, height=16, orient="vertical", clip=True)
-    shown = {**place, "text": field("label:N"), "color": {"value": palette["text"]}}
-    names = mark("text", shown, align="left", dx=4, fontSize=FONT_SIZE - 1)
+    moments = style.mark("tick", filled, thickness=2, height=16, orient="vertical", clip=True)
+    shown = {**place, "text": style.field("label:N"), "color": {"value": palette["text"]}}
+    names = style.mark("text", shown, align="left", dx=4, fontSize=style.FONT_SIZE - 1)
     layers = (bars, "datum.lasts"), (moments, "!datum.lasts"), (names, "datum.label != ''")
     spec = {
         "data": drawn,
@@ -128,7 +123,7 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
     )
     is_near = pl.col("lane").is_in(_RELATIVES)
     short = pl.col("what").map_elements(
-        lambda text: fitted(text, 0.85 * _LABELS), return_dtype=pl.String
+        lambda text: style.fitted(text, 0.85 * _LABELS), return_dtype=pl.String
     )
     own = pl.when(is_near).then(short).otherwise("lane")
     named = pl.when(is_near).then(pl.col("detail").fill_null("")).otherwise("what")
@@ -142,7 +137,7 @@ def _drawn(timeline: pl.DataFrame, width: int) -> pl.DataFrame:
         .when(is_failed.fill_null(value=False))
         .then(pl.lit("failed"))
         .otherwise("lane"),
-        label=pl.when(room > named.map_elements(width_of, return_dtype=pl.Float64) + 8)
+        label=pl.when(room > named.map_elements(style.width_of, return_dtype=pl.Float64) + 8)
         .then(named)
         .otherwise(pl.lit("")),
     )

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from stateanalytics.detectors.detections import Detections
     from stateanalytics.snapshot import Snapshot
     from stateanalytics.thresholds.advice import Advice
-    from stateanalytics.thresholds.choice import Costs
 
 Given = dict[str, Any]
 """Values of options, by the parameters that they are for."""
@@ -521,14 +520,6 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     return frame
 
 
-def _stated_costs(values: Given) -> Costs:
-    """What mistakes cost, from the options that say it."""
-    from stateanalytics.thresholds.choice import Costs
-
-    names = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths")
-    return Costs(*(values[name] for name in names))
-
-
 def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
     """Recommendations, the outcome of changes, or what another policy judges differently."""
     if question.mode == "--against":
@@ -548,8 +539,11 @@ def _thresholds(snap: Snapshot, _: Request, question: Question, values: Given) -
 
 def _advice(snap: Snapshot, values: Given) -> Advice:
     from stateanalytics.thresholds.advice import recommend
+    from stateanalytics.thresholds.choice import Costs
 
-    return recommend(snap, costs=_stated_costs(values), policy=values["policy"])
+    names = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths")
+    costs = Costs(*(values[name] for name in names))
+    return recommend(snap, costs=costs, policy=values["policy"])
 
 
 # --- durations -------------------------------------------------------------------------

@@ -15,20 +15,7 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.core.engines import (
-    MOMENT,
-    NUMBER,
-    TEMPORARY,
-    TEXT,
-    YES_NO,
-    Frame,
-    adapt,
-    add_ages,
-    encode,
-    epoch_s,
-    first_true,
-    lookup,
-)
+from stateanalytics.core import engines
 from stateanalytics.core.windows import Moment
 from stateanalytics.errors import ArgumentError, check_one_of, in_short
 
@@ -52,7 +39,7 @@ STALENESS_VERSIONS: Mapping[str, Mapping[str, float]] = {"v1": FIRST_KINDS, "v2"
 """``staleness_check``: v1 (0.26.1) did not look at the start, v2 (0.29.1) does."""
 
 AGES = ("last_message_age_s", "updated_age_s", "started_age_s")
-_STATUS = f"{TEMPORARY}status"
+_STATUS = f"{engines.TEMPORARY}status"
 
 
 def staleness_by_age(
@@ -86,10 +73,14 @@ def staleness_by_age(
     """
     check_one_of(version, STALENESS_VERSIONS, "version of staleness")
     ages = AGES[:2] if version == "v1" else AGES
-    needed = {"status": TEXT, "invocation_kind": TEXT, **dict.fromkeys(ages, NUMBER)}
-    adapter = adapt(frame, needed, "staleness_by_age")
+    needed = {
+        "status": engines.TEXT,
+        "invocation_kind": engines.TEXT,
+        **dict.fromkeys(ages, engines.NUMBER),
+    }
+    adapter = engines.adapt(frame, needed, "staleness_by_age")
     aged, known = known_ages(adapter.frame, ages)
-    coded = encode(aged, {_STATUS: ("status", ("running",))})
+    coded = engines.encode(aged, {_STATUS: ("status", ("running",))})
     limit = limit_s("invocation_kind", thresholds, STALENESS_VERSIONS[version])
     is_silent = silence_s(known, float("inf")) > limit
     is_stale = ((nw.col(_STATUS) == 0) & is_silent).fill_null(value=False)
@@ -97,9 +88,9 @@ def staleness_by_age(
     return adapter.give_back(marked.drop([_STATUS, *known]))
 
 
-def known_ages(frame: Frame, ages: Sequence[str]) -> tuple[Frame, list[str]]:
+def known_ages(frame: engines.Frame, ages: Sequence[str]) -> tuple[engines.Frame, list[str]]:
     """Add a copy of each age with NaN as null; the frame and the names of the copies."""
-    known = {f"{TEMPORARY}{age}": nw.col(age).cast(nw.Float64) for age in ages}
+    known = {f"{engines.TEMPORARY}{age}": nw.col(age).cast(nw.Float64) for age in ages}
     copied = frame.with_columns(
         nw.when(~age.is_nan()).then(age).alias(name) for name, age in known.items()
     )
@@ -193,12 +184,12 @@ VERSIONS: Mapping[str, HealthVersion] = {
 """The classifier's versions, by the release (or the day, in the repository) that began it."""
 
 _COLUMNS = {
-    "status": TEXT,
-    "invocation_kind": TEXT,
-    "message_count": NUMBER,
-    "process_alive": YES_NO,
-    "has_artifacts": YES_NO,
-    "has_stale_locks": YES_NO,
+    "status": engines.TEXT,
+    "invocation_kind": engines.TEXT,
+    "message_count": engines.NUMBER,
+    "process_alive": engines.YES_NO,
+    "has_artifacts": engines.YES_NO,
+    "has_stale_locks": engines.YES_NO,
 }
 _MOMENTS = ("last_message_at", "updated_at", "started_at")
 
@@ -326,14 +317,14 @@ def classify_session_health(
     >>> found["session_health"].to_list()
     ['stale']
     """
-    needed = {**_COLUMNS, **dict.fromkeys(_MOMENTS, MOMENT)}
-    adapter = adapt(frame, needed, "classify_session_health")
-    ages = {f"{TEMPORARY}{age}": moment for age, moment in zip(AGES, _MOMENTS, strict=True)}
-    aged = add_ages(adapter.frame, now, ages)
+    needed = {**_COLUMNS, **dict.fromkeys(_MOMENTS, engines.MOMENT)}
+    adapter = engines.adapt(frame, needed, "classify_session_health")
+    ages = {f"{engines.TEMPORARY}{age}": moment for age, moment in zip(AGES, _MOMENTS, strict=True)}
+    aged = engines.add_ages(adapter.frame, now, ages)
     judged = _judged(
         aged,
         list(ages),
-        epoch_s(now),
+        engines.epoch_s(now),
         version=version,
         thresholds=thresholds,
         idle_after_s=idle_after_s,
@@ -376,8 +367,8 @@ def classify_session_health_by_age(
     >>> classify_session_health_by_age(frame)["session_health"].item()
     'healthy'
     """
-    needed = {**_COLUMNS, **dict.fromkeys(AGES, NUMBER)}
-    adapter = adapt(frame, needed, "classify_session_health_by_age")
+    needed = {**_COLUMNS, **dict.fromkeys(AGES, engines.NUMBER)}
+    adapter = engines.adapt(frame, needed, "classify_session_health_by_age")
     aged, known = known_ages(adapter.frame, AGES)
     judged = _judged(
         aged, known, float("inf"), version=version, thresholds=thresholds, idle_after_s=idle_after_s
@@ -385,23 +376,23 @@ def classify_session_health_by_age(
     return adapter.give_back(judged)
 
 
-_RANK = f"{TEMPORARY}rank"
+_RANK = f"{engines.TEMPORARY}rank"
 
 
 def _judged(
-    frame: Frame,
+    frame: engines.Frame,
     ages: list[str],
     never_s: float,
     *,
     version: str,
     thresholds: Mapping[str, float] | None,
     idle_after_s: float,
-) -> Frame:
+) -> engines.Frame:
     """The word of each row; the columns of ages go."""
     check_one_of(version, VERSIONS, "version of the health rule")
     rule = VERSIONS[version]
     statuses = ("", *rule.ends, "running")
-    ready = encode(frame, {_STATUS: ("status", statuses)})
+    ready = engines.encode(frame, {_STATUS: ("status", statuses)})
     code = nw.col(_STATUS)
     facts = HealthFacts(
         is_over=nw.col("status").is_null() | (code <= len(rule.ends)).fill_null(value=False),
@@ -414,6 +405,8 @@ def _judged(
         has_stale_locks=nw.col("has_stale_locks"),
     )
     rules = health_rules(facts, rule, seconds("idle_after_s", idle_after_s))
-    ruled = ready.with_columns(first_true(dict(enumerate(rules.values()))).alias(_RANK))
-    worded = lookup(ruled, {"session_health": (_RANK, [RULE_WORDS[name] for name in rules])})
+    ruled = ready.with_columns(engines.first_true(dict(enumerate(rules.values()))).alias(_RANK))
+    worded = engines.lookup(
+        ruled, {"session_health": (_RANK, [RULE_WORDS[name] for name in rules])}
+    )
     return worded.drop([_STATUS, _RANK, *ages])

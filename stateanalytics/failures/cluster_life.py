@@ -22,7 +22,7 @@ from stateanalytics.core.joins import collected, left_joined
 from stateanalytics.core.windows import TICK, WEEK, Window, instant, read_window
 from stateanalytics.core.words import first_word
 from stateanalytics.errors import check_share
-from stateanalytics.failures import templates
+from stateanalytics.failures import ownership, templates
 from stateanalytics.failures.associations import LEAST, similar_texts
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.counting import COSTS, count_groups, sorted_by_cost
@@ -38,13 +38,6 @@ from stateanalytics.failures.fault_registry import (
 from stateanalytics.failures.fault_table import KEY
 from stateanalytics.failures.frames import ALIASES, ESCALATING, LIFE
 from stateanalytics.failures.incident_grouping import members_within_each
-from stateanalytics.failures.ownership import (
-    SCHEMA,
-    as_frame,
-    checked_ledger,
-    place_of,
-    write_lines,
-)
 from stateanalytics.failures.weekly_change import (
     QUIET_CHANCE,
     QUIET_WEEKS,
@@ -73,7 +66,7 @@ ESCALATION_H, ESCALATION, TIMES_USUAL = 3, 10, 3
 """Escalating: in so many hours so many requests failed, and so many times the most of a week."""
 
 _COUNTED = ("n_causes", "n_incidents", "n_rows")
-_LEDGER = tuple(name for name in SCHEMA if name not in KEY)
+_LEDGER = tuple(name for name in ownership.SCHEMA if name not in KEY)
 
 
 class Miner(NamedTuple):
@@ -167,7 +160,7 @@ def life(
     """
     check_share("fdr", fdr, 0.05)
     now = read_window(window, as_of=checked_snapshot(snap, "failures.life").as_of)
-    entries = None if ledger is None else checked_ledger(ledger, "failures.life")
+    entries = None if ledger is None else ownership.checked_ledger(ledger, "failures.life")
     every = judged_rows(snap, policy, of)
     rows = find_members(snap, rules=rules, rows=every, of=of)
     rows = with_registered(rows, registry, "failures.life")
@@ -246,7 +239,9 @@ def count_lives(
         .pipe(collected)
         .pipe(_with_renames)
     )
-    ledger = find_entries(pl.DataFrame(schema=SCHEMA) if entries is None else entries, known)
+    ledger = find_entries(
+        pl.DataFrame(schema=ownership.SCHEMA) if entries is None else entries, known
+    )
     return sorted_by_cost(_with_ledger(lives, now, ledger), "cluster_id")[LIFE.dtypes.names()]
 
 
@@ -462,10 +457,10 @@ def register(
     >>> register(demo(), registry="no-such-file.csv")["change"].unique().to_list()
     ['new']
     """
-    place = place_of(registry, REGISTRY, FILE)
+    place = ownership.place_of(registry, REGISTRY, FILE)
     rows = find_members(snap, policy=policy, rules=rules, of=of)
     with alone_in(place.parent) if write else nullcontext():
-        known = read_registry(place) if place.exists() else as_frame({}, REGISTRY)
+        known = read_registry(place) if place.exists() else ownership.as_frame({}, REGISTRY)
         clusters = rows.group_by("cluster_id", "code", "template", "fault_id", "cause_group").agg(
             pl.col("rule_name").sort().first(), n_rows=pl.len().cast(pl.Int64)
         )
@@ -477,7 +472,7 @@ def register(
             version=version("stateanalytics"),
         )
         if write and not after.equals(known):
-            write_lines(place, after, REGISTRY, inputs=getattr(snap, "inputs", ()))
+            ownership.write_lines(place, after, REGISTRY, inputs=getattr(snap, "inputs", ()))
     return changes
 
 
@@ -486,20 +481,17 @@ def _known_as(lines: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     ids = rows["cluster_id"].unique()
     lost = lines.filter(~pl.col("member").is_in(ids.implode()))
     unknown = ids.filter(~ids.is_in(lines["member"].implode()))
-    if lost.is_empty() or rows.is_empty():
-        return pl.DataFrame(schema=dict.fromkeys(("cluster_id", "member"), pl.String))
     pair = ("cluster_id", "member")
+    if lost.is_empty() or rows.is_empty():
+        return pl.DataFrame(schema=dict.fromkeys(pair, pl.String))
     by_id = find_aliases(rows).select("cluster_id", member="alias_id").join(lost, on="member")
-    named = lost.join(by_id, on="member", how="anti").rename({"member": "ledger_id"})
     unknown = unknown.filter(~unknown.is_in(by_id["cluster_id"].implode()))
-    by_text = (
-        pl.DataFrame(schema=dict.fromkeys(pair, pl.String))
-        if unknown.is_empty()
-        else _mined_into(named, rows)
-        .filter(pl.col("matched").is_in(unknown.implode()))
-        .select(cluster_id="matched", member="ledger_id")
-    )
-    return pl.concat([by_id.select(pair), by_text])
+    if unknown.is_empty():
+        return by_id.select(pair)
+    named = lost.join(by_id, on="member", how="anti").rename({"member": "ledger_id"})
+    by_text = _mined_into(named, rows).filter(pl.col("matched").is_in(unknown.implode()))
+    found = by_text.select(cluster_id="matched", member="ledger_id")
+    return pl.concat([by_id.select(pair), found])
 
 
 def find_aliases(rows: pl.DataFrame) -> pl.DataFrame:

@@ -13,14 +13,8 @@ from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected
 from stateanalytics.core.windows import Window
 from stateanalytics.errors import check_number
+from stateanalytics.failures import counting
 from stateanalytics.failures.call_outcomes import NONE_ENDED, OF, RUNS, call_rows, calls, runs_ended
-from stateanalytics.failures.counting import (
-    add_trend,
-    count_groups,
-    sorted_by_cost,
-    trend_span,
-    without_nested,
-)
 from stateanalytics.failures.failure_rows import find_members, window_of
 from stateanalytics.failures.fault_registry import with_registered
 from stateanalytics.failures.fault_table import KEY, titled_clusters
@@ -114,24 +108,24 @@ def clusters(
     ended = None if called is None else runs_ended(find(), rows, called)
     rows = with_registered(rows, registry, "failures.clusters")
     counted = count_clusters(rows, window=chosen, as_of=snap.as_of, ended=ended)
-    return counted if nested else without_nested(counted)
+    return counted if nested else counting.without_nested(counted)
 
 
 def count_clusters(
     rows: pl.DataFrame, *, window: Window | None, as_of: datetime, ended: pl.DataFrame | None = None
 ) -> pl.DataFrame:
     """Count `members` by cluster, with their `runs_ended`; see `clusters` for the columns."""
-    since, until = trend_span(rows, window, as_of)
+    since, until = counting.trend_span(rows, window, as_of)
     counted = collected(
-        count_groups(rows, KEY)
+        counting.count_groups(rows, KEY)
         .lazy()
         .join(titled_clusters(rows).lazy(), on=KEY, nulls_equal=True)
         .join(_examples(rows.lazy()), on="cluster_id", how="left")
     )
     clusters: pl.DataFrame = (
-        add_trend(counted, rows, ["cluster_id"], since=since, until=until)
+        counting.add_trend(counted, rows, ["cluster_id"], since=since, until=until)
         .lazy()
-        .pipe(sorted_by_cost, "cluster_id")
+        .pipe(counting.sorted_by_cost, "cluster_id")
         .with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
         .pipe(with_meanings)
         .join((NONE_ENDED if ended is None else ended).lazy(), on="cluster_id", how="left")
@@ -205,7 +199,7 @@ def codes(
     """
     chosen = window_of(snap, window)
     rows = find_members(snap, window=chosen, policy=policy, rules=rules, of=of)
-    since, until = trend_span(rows, chosen, snap.as_of)
+    since, until = counting.trend_span(rows, chosen, snap.as_of)
     stored = rows["code"].unique().drop_nulls()
     nodes = _nodes(stored)
     below = pl.concat(
@@ -216,9 +210,9 @@ def codes(
     )
     code, n_clusters = pl.col("code"), pl.col("cluster_id").n_unique().cast(pl.Int64)
     counted = (
-        count_groups(below, ["node"])
+        counting.count_groups(below, ["node"])
         .join(below.group_by("node").agg(n_clusters=n_clusters), on="node", nulls_equal=True)
-        .pipe(add_trend, below, ["node"], since=since, until=until)
+        .pipe(counting.add_trend, below, ["node"], since=since, until=until)
         .rename({"node": "code"})
         .with_columns(
             parent=code.str.extract(r"(?s)^(.*)\.[^.]*$"),
@@ -229,7 +223,7 @@ def codes(
         .select(CODES.dtypes.names())
         .pipe(_in_tree_order)
     )
-    return counted if nested else without_nested(counted)
+    return counted if nested else counting.without_nested(counted)
 
 
 def _nodes(codes: pl.Series) -> pl.DataFrame:

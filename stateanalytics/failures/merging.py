@@ -17,17 +17,7 @@ import polars as pl
 
 from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.core.words import first_word
-from stateanalytics.failures.masking import (
-    CLOSE,
-    KEPT,
-    METHODS,
-    NAME_WITH_NUMBER,
-    NAMES,
-    OPEN,
-    OPPOSITES,
-    PARTING,
-    TRACE_HERE,
-)
+from stateanalytics.failures import masking
 
 #: A column of this kind varies when it takes so many values between the same others. What an
 #: envelope says (``"message": "…"``) never does: several sentences are several failures.
@@ -59,15 +49,15 @@ N_RUN = 3
 #: are cut into pieces; runs of words.
 N_PAIRS, N_CHARS, N_RUNS = 200_000, 2_000_000, 2_000_000
 
-WILD = OPEN + CLOSE
-PLACEHOLDER = f"{OPEN}[A-Z]*{CLOSE}"
+WILD = masking.OPEN + masking.CLOSE
+PLACEHOLDER = f"{masking.OPEN}[A-Z]*{masking.CLOSE}"
 # An apostrophe inside a word opens nothing; a quote before a letter closes nothing.
 _QUOTED = (
-    rf"'(?:[^'\n]|'[A-Za-z0-9{OPEN}])*''?"
+    rf"'(?:[^'\n]|'[A-Za-z0-9{masking.OPEN}])*''?"
     r'|"[^"\n]*"|`[^`\n]*`|`[^`' + r"'\n]*'|‘[^’\n]*’|“[^”\n]*”|«[^»\n]*»|„[^“”\n]*[“”]"
 )
 # The end of a sentence is no part of its last word.
-_MARKS = rf"{PARTING}`‘“«„{TRACE_HERE}"
+_MARKS = rf"{masking.PARTING}`‘“«„{masking.TRACE_HERE}"
 _WORD = rf"(?:[^{_MARKS}]*[^{_MARKS}.?]|[^{_MARKS}]+)(?:'(?:s|t|d|m|re|ve|ll)(?-u:\b))?"
 _NAME = (
     r"[A-Za-z][A-Za-z0-9]*(?:[_./@-]+[A-Za-z0-9]+)+|_+[A-Za-z]\w*"
@@ -91,7 +81,7 @@ _WRAPPER = (
     r"^((?:(?:Error: )?Exit code \d{1,3}\s+|(?:Error: )?stream disconnected before completion: "
     r"|litellm\.\w+: (?:\w+(?:Exception|Error) - )?)+)"
 )
-_TRACE = f"(?s:{TRACE_HERE}.*)"
+_TRACE = f"(?s:{masking.TRACE_HERE}.*)"
 #: Programs that agents call; with an option, a pipe or `&&` behind one, a line is a command.
 PROGRAMS = (
     "ansible|awk|bash|bun|cargo|cat|cd|chmod|cmake|cp|curl|deno|docker|dotnet|eslint|find|gh|git|go"
@@ -106,15 +96,17 @@ _COMMAND = (
 _REST = rf"{_KEY}|{_COMMAND}|{_LIST}|{_QUOTED}|{_WORD}"
 WORDS = rf"{_TRACE}|{_REST}|[\s;:=|()\[\]<>!#]+|[^A-Za-z0-9]"
 BRACKETS = rf"{_TRACE}|{_BRACKETS}|{_REST}|[\s;:=|<>!#]+|[^A-Za-z0-9]"
-_MODELS = next(pattern for name, pattern in KEPT if name == "model")
+_MODELS = next(pattern for name, pattern in masking.KEPT if name == "model")
 
-_IS_WILD = rf"^(?:{PLACEHOLDER}|(?:(?:{OPEN}[A-Z]+{CLOSE}|'{PLACEHOLDER}')(?:, )?)+)$"
-_OPPOSITE = rf"(?-u:\b)(?:{'|'.join(sorted(OPPOSITES))})(?-u:\b)"
-_REQUEST = rf"^.(?:{METHODS}) {PLACEHOLDER} "
-_OPPOSITE_KEY = rf"(?i)(?:^|is|has|_)(?:{'|'.join(sorted(OPPOSITES))})$"
+_IS_WILD = (
+    rf"^(?:{PLACEHOLDER}|(?:(?:{masking.OPEN}[A-Z]+{masking.CLOSE}|'{PLACEHOLDER}')(?:, )?)+)$"
+)
+_OPPOSITE = rf"(?-u:\b)(?:{'|'.join(sorted(masking.OPPOSITES))})(?-u:\b)"
+_REQUEST = rf"^.(?:{masking.METHODS}) {PLACEHOLDER} "
+_OPPOSITE_KEY = rf"(?i)(?:^|is|has|_)(?:{'|'.join(sorted(masking.OPPOSITES))})$"
 _ROLES = pl.Enum(["key", "telling", "opposite", "flag", "other"])
 #: Exceptions and models tell failures apart wherever they stand.
-NEVER = rf"(?:^|[{PARTING}`])(?:{NAMES[1:-1]}|{_MODELS})(?:$|[{PARTING}`])"
+NEVER = rf"(?:^|[{masking.PARTING}`])(?:{masking.NAMES[1:-1]}|{_MODELS})(?:$|[{masking.PARTING}`])"
 
 
 def merge(texts: pl.Series) -> pl.Series:
@@ -235,7 +227,7 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
                 bracket=(n > 1) & first.is_in(list("([{")) & piece.str.contains(r"[)\]}]$"),
                 command=piece.str.contains(f"^(?:{_COMMAND})$"),
                 name=piece.str.contains(f"^(?:{_NAME}|{_LIST})$"),
-                word=has_letter | piece.str.contains(OPEN, literal=True),
+                word=has_letter | piece.str.contains(masking.OPEN, literal=True),
             )
         )
         .with_columns(inside=inside)
@@ -245,14 +237,14 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
             may_vary=pl.col("kind").is_not_null()
             & ~pl.col("is_wild")
             & (
-                ~piece.str.contains(f"[0-9]|^{TRACE_HERE}|^{_KEY}$")
-                | piece.str.contains(f"^{NAME_WITH_NUMBER}$")
+                ~piece.str.contains(f"[0-9]|^{masking.TRACE_HERE}|^{_KEY}$")
+                | piece.str.contains(f"^{masking.NAME_WITH_NUMBER}$")
             )
-            & ~pl.col("inside").str.to_lowercase().is_in(sorted(OPPOSITES))
+            & ~pl.col("inside").str.to_lowercase().is_in(sorted(masking.OPPOSITES))
             & ~piece.str.contains(f"{NEVER}|{_REQUEST}")
             & ~((pl.col("kind") == "bracket") & piece.str.contains(_SAID))
             & ~((pl.col("kind") == "command") & piece.str.contains(_OPPOSITE))
-            & ~((pl.col("kind") == "word") & piece.str.contains(OPEN, literal=True)),
+            & ~((pl.col("kind") == "word") & piece.str.contains(masking.OPEN, literal=True)),
             # A list of placeholders becomes one: its length varies, too.
             is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
             role=first_word(
@@ -263,7 +255,7 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
                 opposite=piece.str.contains(_OPPOSITE_KEY),
             ).cast(_ROLES),
             is_kept=piece.str.contains("[0-9]")
-            | (piece.str.contains(NEVER) & ~piece.str.starts_with(TRACE_HERE)),
+            | (piece.str.contains(NEVER) & ~piece.str.starts_with(masking.TRACE_HERE)),
             blank=pl.when(in_marks & (pl.col("kind") != "payload"))
             .then(pl.concat_str(first, pl.lit(WILD), piece.str.tail(1)))
             .otherwise(pl.lit(WILD)),
@@ -495,7 +487,7 @@ def _merge_ends(texts: pl.Series) -> pl.Series:
     if texts.len() < N_FEW_ENDS or (ends := _free_ends(texts).sort("number")).is_empty():
         return texts
     place = (pl.col("column") - pl.col("cut")).cast(pl.Int64)
-    is_trace = pl.col("piece").str.starts_with(TRACE_HERE)
+    is_trace = pl.col("piece").str.starts_with(masking.TRACE_HERE)
     # Of what follows the beginning of a free end, only a trace stays.
     begun = texts.gather(ends["number"])
     pieces = _in_parts(
@@ -614,7 +606,7 @@ def _absorb(texts: pl.Series) -> pl.Series:
 
     Only texts with the same first word, or the same last one, are compared.
     """
-    if not texts.str.contains(OPEN, literal=True).any():
+    if not texts.str.contains(masking.OPEN, literal=True).any():
         return texts
     constant = pl.col("text").str.replace_all(PLACEHOLDER, " ")
     distinct = pl.DataFrame({"text": texts}).select(
@@ -633,7 +625,7 @@ def _absorb(texts: pl.Series) -> pl.Series:
     schema = pl.Schema({**texts_of, "swallowed": values})
     n_chars = dict(distinct[["text", "n_chars"]].iter_rows())
     value = pl.element()
-    is_kept = value.str.contains(NEVER) | value.str.to_lowercase().is_in(sorted(OPPOSITES))
+    is_kept = value.str.contains(NEVER) | value.str.to_lowercase().is_in(sorted(masking.OPPOSITES))
     into = dict(
         pl.LazyFrame(matches, schema=schema, orient="row")
         .unique(["text", "template"])
@@ -661,7 +653,7 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     text, number = pl.col("text"), pl.col("number")
     numbered = distinct.with_row_index("number")
     places = _in_parts(distinct["text"], _runs)
-    is_template = text.str.contains(OPEN, literal=True) & (pl.col("n_words") >= N_SAID)
+    is_template = text.str.contains(masking.OPEN, literal=True) & (pl.col("n_words") >= N_SAID)
     templates = numbered.lazy().filter(is_template).select("number")
     of_shares = [
         collected(
@@ -675,16 +667,17 @@ def _candidates(distinct: pl.DataFrame) -> Iterator[tuple[str, list[str]]]:
     rarest = collected(first.with_columns(batch=pl.col("len").cum_sum() // N_PAIRS))
     places = collected(places.lazy().join(rarest.lazy(), on="run", how="semi"))
     ends = {
-        "first": text.str.extract(rf"^([^{PARTING}]+)"),
-        "last": text.str.extract(rf"([^{PARTING}]+)[{PARTING}]*$"),
+        "first": text.str.extract(rf"^([^{masking.PARTING}]+)"),
+        "last": text.str.extract(rf"([^{masking.PARTING}]+)[{masking.PARTING}]*$"),
     }
     has_same_end = [
-        (pl.col(end) == pl.col(f"{end}_wanted")) & ~pl.col(end).str.contains(OPEN, literal=True)
+        (pl.col(end) == pl.col(f"{end}_wanted"))
+        & ~pl.col(end).str.contains(masking.OPEN, literal=True)
         for end in ends
     ]
-    words = text.str.extract_all(rf"[^{PARTING}]+").list.unique()
-    is_other = pl.element().str.contains(OPEN, literal=True)
-    wanted = pl.col("text_wanted").str.extract_all(rf"[^{PARTING}]+").list.filter(~is_other)
+    words = text.str.extract_all(rf"[^{masking.PARTING}]+").list.unique()
+    is_other = pl.element().str.contains(masking.OPEN, literal=True)
+    wanted = pl.col("text_wanted").str.extract_all(rf"[^{masking.PARTING}]+").list.filter(~is_other)
     texts = numbered.lazy().select("number", "text", **ends).pipe(collected).lazy()
     wanted_texts = texts.select("number", pl.exclude("number").name.suffix("_wanted"))
     for batch in rarest.partition_by("batch"):
@@ -716,11 +709,13 @@ def _runs(texts: pl.Series, first: int) -> pl.LazyFrame:
     """
     word, number, run = pl.col("word"), pl.col("number"), pl.col("run")
     hashed = (
-        pl.LazyFrame({"word": texts.str.extract_all(rf"[^{PARTING}]+")})
+        pl.LazyFrame({"word": texts.str.extract_all(rf"[^{masking.PARTING}]+")})
         .with_row_index("number", first)
         .explode("word", empty_as_null=True)
         .drop_nulls()
-        .select("number", run=pl.when(~word.str.contains(OPEN, literal=True)).then(word.hash(7)))
+        .select(
+            "number", run=pl.when(~word.str.contains(masking.OPEN, literal=True)).then(word.hash(7))
+        )
     )
     in_a_row = hashed.select(
         "number",

@@ -24,17 +24,7 @@ from stateanalytics.errors import (
     found,
     in_short,
 )
-from stateanalytics.failures.masking import (
-    CLOSE,
-    KEPT_KINDS,
-    OPEN,
-    TRACE_HERE,
-    WILDCARD,
-    as_line,
-    as_placeholders,
-    as_shown,
-    mask,
-)
+from stateanalytics.failures import masking
 from stateanalytics.failures.merging import merge, unmerged
 from stateanalytics.failures.traces import CUT, NO_CAUSE, trace_as_shown
 
@@ -48,7 +38,7 @@ N_SAID = 4
 N_WORDS = 150
 
 # Adjacent placeholders become one: nobody can tell where the first of them ends.
-_ANYTHING = f"(?:{OPEN}[A-Z]*{CLOSE})+"
+_ANYTHING = f"(?:{masking.OPEN}[A-Z]*{masking.CLOSE})+"
 _NOTHING = pl.DataFrame(schema={"pattern": pl.String})
 COLUMNS = ("template", "template_typed", "template_id", "pattern")
 
@@ -57,7 +47,7 @@ def mine_templates(
     messages: Sequence[str | None] | pl.Series,
     *,
     earlier: pl.DataFrame | None = None,
-    keep: Collection[str] = KEPT_KINDS,
+    keep: Collection[str] = masking.KEPT_KINDS,
 ) -> pl.DataFrame:
     """The template of every message, and an id that stays the same from week to week.
 
@@ -109,7 +99,7 @@ def mine_templates(
     rows = pl.DataFrame({"message": _as_text(messages)}).with_row_index("row")
     of_texts = rows.lazy().drop_nulls().group_by("message").agg("row")
     distinct = of_texts.pipe(collected).with_row_index("number")
-    masked = mask(distinct[["number", "message"]], kinds)
+    masked = masking.mask(distinct[["number", "message"]], kinds)
     rows, distinct = rows[["row"]], distinct[["number", "row"]]
     known = [masked] if earlier is None else [masked, _patterns(earlier, "mine_templates")]
     templates = merge_templates(*known).lazy()
@@ -168,7 +158,7 @@ def merge_templates(*mined: pl.DataFrame) -> pl.DataFrame:
         .select(
             pattern="shown",
             template=_without_kinds(pl.col("merged")),
-            template_typed=as_shown(pl.col("merged")),
+            template_typed=masking.as_shown(pl.col("merged")),
         )
     )
     return texts.hstack([template_ids(texts["template"]).alias("template_id")])
@@ -221,8 +211,8 @@ def _unmerged(patterns: pl.LazyFrame) -> pl.LazyFrame:
         shown="pattern",
         trace=trace,
         is_cut=trace.is_null() & halves.field("field_0").str.ends_with(f" {CUT}"),
-        text=as_placeholders(halves.field("field_0").str.strip_suffix(f" {CUT}"))
-        + (pl.lit(TRACE_HERE) + trace_as_shown(trace)).fill_null(""),
+        text=masking.as_placeholders(halves.field("field_0").str.strip_suffix(f" {CUT}"))
+        + (pl.lit(masking.TRACE_HERE) + trace_as_shown(trace)).fill_null(""),
     )
 
 
@@ -260,7 +250,7 @@ def _join_traces(patterns: pl.DataFrame, is_cut: pl.Expr, is_whole: pl.Expr) -> 
         .unique()
     )
     cause, other = (
-        pl.col(name).str.replace(f"(?s){TRACE_HERE}.*", "") for name in ("merged", "whole")
+        pl.col(name).str.replace(f"(?s){masking.TRACE_HERE}.*", "") for name in ("merged", "whole")
     )
     name = r"^([^:\s]+)"
     may_be = (
@@ -334,7 +324,7 @@ class _Beginnings:
             if here is None:
                 return
             yield from here._ended()
-            if place and OPEN in word and here.by_word.keys() - {word, ""}:
+            if place and masking.OPEN in word and here.by_word.keys() - {word, ""}:
                 yield from here._matched(word, words[place:], N_SAID - _n_said(words[:place]))
             here = here.by_word.get(word)
         if here is not None:
@@ -364,7 +354,7 @@ class _Beginnings:
 
 def _n_said(words: list[str]) -> int:
     """How many of the words of a template are the same in all of its texts."""
-    return sum(OPEN not in word and bool(re.search(r"[^\W\d_]{2}", word)) for word in words)
+    return sum(masking.OPEN not in word and bool(re.search(r"[^\W\d_]{2}", word)) for word in words)
 
 
 def _beginning(words: list[str], n_least: int = 1) -> str:
@@ -379,13 +369,13 @@ def _beginning(words: list[str], n_least: int = 1) -> str:
 
 
 def _on_one_line(merged: pl.Expr) -> pl.Expr:
-    return as_line(merged.str.replace_all(TRACE_HERE, "", literal=True))
+    return masking.as_line(merged.str.replace_all(masking.TRACE_HERE, "", literal=True))
 
 
 def _without_kinds(merged: pl.Expr) -> pl.Expr:
-    link = f"{OPEN}LINK{CLOSE}"
+    link = f"{masking.OPEN}LINK{masking.CLOSE}"
     with_slashes = merged.str.replace_all(link, f"://{link}", literal=True)
-    return with_slashes.str.replace_all(_ANYTHING, WILDCARD)
+    return with_slashes.str.replace_all(_ANYTHING, masking.WILDCARD)
 
 
 def _patterns(mined: pl.DataFrame, function: str) -> pl.DataFrame:
@@ -397,10 +387,11 @@ def _patterns(mined: pl.DataFrame, function: str) -> pl.DataFrame:
 def _checked_kinds(keep: object) -> list[str]:
     is_several = isinstance(keep, Iterable) and not isinstance(keep, str)
     kinds: list[str] = [*keep] if is_several else [keep]  # type: ignore[list-item, misc]
-    if unknown := [kind for kind in kinds if kind not in KEPT_KINDS]:
+    if unknown := [kind for kind in kinds if kind not in masking.KEPT_KINDS]:
         raise ArgumentError(
-            f"keep needs kinds of {', '.join(KEPT_KINDS)}; found {in_short(unknown[0])}.",
-            'keep=["exit code"], or keep=() for none' + did_you_mean(str(unknown[0]), KEPT_KINDS),
+            f"keep needs kinds of {', '.join(masking.KEPT_KINDS)}; found {in_short(unknown[0])}.",
+            'keep=["exit code"], or keep=() for none'
+            + did_you_mean(str(unknown[0]), masking.KEPT_KINDS),
         )
     return kinds
 

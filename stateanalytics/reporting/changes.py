@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta, tzinfo
+from functools import partial
 
 import polars as pl
 
@@ -203,7 +204,8 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
     before, low, high, level, level_low, level_high = (
         back(getattr(found, name), rows[-1]) for name in (*of_past, *of_level)
     )
-    shown = share if measure in SHARES else _estimated if measure == TIME_TO_COMPLETE else _rounded
+    in_units = partial(how_long, is_estimate=True) if measure == TIME_TO_COMPLETE else number
+    shown: Callable[[float], str] = share if measure in SHARES else in_units
     verdict = "within"
     if found.start is not None:
         verdict = "higher" if found.level > found.before else "lower"
@@ -239,14 +241,6 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
 
 def _ends(ends: tuple[float, float], shown: Callable[[float], str]) -> Plain:
     return dict(zip(("low", "high"), map(shown, ends), strict=True))
-
-
-def _rounded(value: float) -> str:
-    return number(round(value))
-
-
-def _estimated(value: float) -> str:
-    return how_long(value, is_estimate=True)
 
 
 PREVIOUS, NONE = "previous", "none"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import polars as pl
 
+from stateanalytics import weekly_limits
 from stateanalytics.core.facts import Facts
 from stateanalytics.core.joins import collected, with_group
 from stateanalytics.core.redaction import redact_texts
@@ -51,12 +52,6 @@ from stateanalytics.systems.base import System
 from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import begins_of, rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
-from stateanalytics.weekly_limits import (
-    FEWEST_WEEKS,
-    MOST_WEEKS,
-    numbers_of_ended,
-    times_of_started,
-)
 
 # Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
 Plain: TypeAlias = dict[str, Any]
@@ -246,7 +241,7 @@ class Material:
         begins = self.ever.select(moment.filter(~pl.col("is_open")).min()).item()
         if begins is None:
             return []
-        n = min(MOST_WEEKS - 1, (window.since - begins) // length)
+        n = min(weekly_limits.MOST_WEEKS - 1, (window.since - begins) // length)
         if (monday := self._monday) is not None:
             names = [iso_week(monday - WEEK * back) for back in range(n, 0, -1)]
             weeks = [read_window(name, as_of=self.facts.as_of, tz=self.zone) for name in names]
@@ -279,16 +274,16 @@ class Material:
         """The `numbers_of_ended` of earlier windows and this one."""
         windows = [*self.earlier_windows, self.named_window]
         failed = dict(zip(windows, self.failed_in(*windows), strict=True))
-        return numbers_of_ended(self.ever, self.failed_ever, failed, self.facts.as_of)
+        return weekly_limits.numbers_of_ended(self.ever, self.failed_ever, failed, self.facts.as_of)
 
     @cached_property
     def times(self) -> pl.DataFrame:
         """The median times to complete of the window and of earlier ones; empty: too few."""
-        if len(self.earlier_windows) + 1 < FEWEST_WEEKS:
+        if len(self.earlier_windows) + 1 < weekly_limits.FEWEST_WEEKS:
             names = ("week", "group_kind", "group_id")
             return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
         windows = [*self.earlier_windows, self.named_window]
-        return times_of_started(self.attempts, windows, self.facts.as_of)
+        return weekly_limits.times_of_started(self.attempts, windows, self.facts.as_of)
 
     @cached_property
     def used(self) -> pl.DataFrame:

@@ -12,29 +12,15 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from stateanalytics.charts.report_charts import begin_drawing
+from stateanalytics.core import windows
 from stateanalytics.core.facts import losses_of
 from stateanalytics.core.schema import MOMENT
-from stateanalytics.core.windows import (
-    LAST_WEEK,
-    TICK,
-    WEEK,
-    Window,
-    iso_week,
-    minute_of,
-    read_window,
-)
 from stateanalytics.core.words import say, share
 from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting import first_screen
 from stateanalytics.reporting.changes import compared_with, is_covered, with_changes, with_limits
 from stateanalytics.reporting.entities import named_runs, place_of
 from stateanalytics.reporting.evidence import with_evidence
-from stateanalytics.reporting.first_screen import (
-    actions_of,
-    completed_of,
-    coverage_of,
-    front_of,
-    unassigned,
-)
 from stateanalytics.reporting.ledger import write_ledger
 from stateanalytics.reporting.material import Material, Plain, Section, clean, iso, plain_rows
 from stateanalytics.reporting.sections import HEADLINE, SECTIONS, choose_sections
@@ -63,7 +49,7 @@ def summarize(
     material: Material,
     *,
     sections: Sequence[Section] = SECTIONS,
-    earlier: Window | None = None,
+    earlier: windows.Window | None = None,
     title: str | None = None,
     redact: bool = True,
     begin: Callable[[str], object] = str,
@@ -105,15 +91,15 @@ def summarize(
         "tz": material.zone,
         "compared_with": compared_with(earlier, material),
         "losses": plain_rows(losses, LOSSES),
-        "coverage": coverage_of(facts.sources, losses, material.outdated),
+        "coverage": first_screen.coverage_of(facts.sources, losses, material.outdated),
         **summaries,
     }
     story = story_of(summaries[HEADLINE], material, earlier, before.cost if before else None)
-    raw |= front_of(raw, before.lost if before else None, story)
+    raw |= first_screen.front_of(raw, before.lost if before else None, story)
     raw |= {"place": place_of(facts, material.policy), "arguments": material.arguments}
-    actions = actions_of(raw, raw["place"], material.arguments)
+    actions = first_screen.actions_of(raw, raw["place"], material.arguments)
     raw["actions"] = with_evidence(actions, material, raw["place"])
-    raw["unassigned"] = unassigned(actions)
+    raw["unassigned"] = first_screen.unassigned(actions)
     raw["runs"] = named_runs({**summaries, "actions": raw["actions"]}, material)
     # Digests, which a mask for secrets must not touch: two reports are compared by them.
     return {**_cleaned(raw, redact=redact), "ledger": ledger}
@@ -122,7 +108,7 @@ def summarize(
 def _parts(
     material: Material,
     sections: Sequence[Section],
-    earlier: Window | None,
+    earlier: windows.Window | None,
     *,
     redact: bool,
     begin: Callable[[str], object],
@@ -160,11 +146,11 @@ class _Before(NamedTuple):
     cost: Plain
 
 
-def _before(material: Material, earlier: Window, *, has_failures: bool) -> _Before:
+def _before(material: Material, earlier: windows.Window, *, has_failures: bool) -> _Before:
     """The numbers of the earlier window, and the cost of its failures where it is shown."""
     before = material.over(earlier)
     headline = summarize_headline(before)
-    completed = completed_of(headline)
+    completed = first_screen.completed_of(headline)
     # Where no run ended, "nothing was lost" says nothing.
     has_ended = completed is not None and completed["of"]
     has_cost = has_failures and has_ended and is_covered(earlier, material)
@@ -188,7 +174,7 @@ def _summarized(
     return summary
 
 
-def frame_of_report(window: Window, title: str, as_of: datetime) -> Plain:
+def frame_of_report(window: windows.Window, title: str, as_of: datetime) -> Plain:
     """Version, title and window: the keys that every report begins with."""
     return {
         "shape_version": SHAPE_VERSION,
@@ -199,7 +185,7 @@ def frame_of_report(window: Window, title: str, as_of: datetime) -> Plain:
             "since": iso(window.since),
             "until": iso(window.until),
             "days": round(window.days, 3),
-            "is_over": window.until <= as_of + TICK,
+            "is_over": window.until <= as_of + windows.TICK,
         },
     }
 
@@ -211,9 +197,9 @@ def _cleaned(raw: Plain, *, redact: bool) -> Plain:
     return {**cleaned, "redactions": {"is_on": redact, "n": masked.total(), "kinds": kinds}}
 
 
-def title_of(window: Window) -> str:
+def title_of(window: windows.Window) -> str:
     """The default title of a report."""
-    if window.until - window.since == WEEK:
+    if window.until - window.since == windows.WEEK:
         return "Weekly report"
     days = round(window.days, 1)
     return f"Report on {'1 day' if days == 1 else f'{days:,g} days'}"
@@ -245,10 +231,10 @@ def summarize_sums(
         "compared_with": None,
         **{"actions": [], "unassigned": None, "runs": [], "place": ""},
         "losses": plain_rows(counts.losses.with_columns(example=pl.lit(None, pl.String)), LOSSES),
-        "coverage": coverage_of(counts.sources, counts.losses),
+        "coverage": first_screen.coverage_of(counts.sources, counts.losses),
         **{name: COUNTED[name](counts, week) for name in chosen if name in COUNTED},
     }
-    raw |= front_of(raw)
+    raw |= first_screen.front_of(raw)
     raw["sums"] = {
         **_sums(counts, [name for name in chosen if name not in COUNTED]),
         # Weekly counts hold less than the section on failures shows.
@@ -257,23 +243,23 @@ def summarize_sums(
     return _cleaned(raw, redact=redact)
 
 
-def _week_of(counts: Summary, window: object) -> Window:
+def _week_of(counts: Summary, window: object) -> windows.Window:
     """The requested ISO week; by default the last week that is over."""
-    requested = read_window(window or LAST_WEEK, as_of=counts.as_of)
-    week = read_window(iso_week(requested.since), as_of=counts.as_of)
+    requested = windows.read_window(window or windows.LAST_WEEK, as_of=counts.as_of)
+    week = windows.read_window(windows.iso_week(requested.since), as_of=counts.as_of)
     if (week.since, week.until) != (requested.since, requested.until):
         raise ArgumentError(
             f"A summary is counted by ISO week; found {requested.label}.",
-            f'window="{iso_week(requested.since)}"',
+            f'window="{windows.iso_week(requested.since)}"',
         )
     return week
 
 
-def _week_name(week: Window) -> str:
-    return iso_week(week.since)
+def _week_name(week: windows.Window) -> str:
+    return windows.iso_week(week.since)
 
 
-def _rows_of_week(counts: Summary, week: Window) -> pl.DataFrame:
+def _rows_of_week(counts: Summary, week: windows.Window) -> pl.DataFrame:
     """The entities of a week, one row each, as of `population.within`."""
     is_open, name = pl.col("is_open"), _week_name(week)
     has_begun = (pl.col("began_week") <= name).fill_null(value=True)
@@ -283,13 +269,13 @@ def _rows_of_week(counts: Summary, week: Window) -> pl.DataFrame:
     return repeated(counts.states.filter(is_in))
 
 
-def _headline_from_counts(counts: Summary, week: Window) -> Plain:
+def _headline_from_counts(counts: Summary, week: windows.Window) -> Plain:
     n_causes = counts.codes.filter(pl.col("week") == _week_name(week))["n_run_causes"].sum()
     units = counts.units.filter((pl.col("week") == _week_name(week)).fill_null(value=True))
     return headline_of_sums(_rows_of_week(counts, week), units, int(n_causes), week.label)
 
 
-def _codes_from_counts(counts: Summary, week: Window) -> Plain:
+def _codes_from_counts(counts: Summary, week: windows.Window) -> Plain:
     """Failures by reason code, each with its most common stored message."""
     codes = counts.codes.filter(pl.col("week") == _week_name(week))
     texts = counts.failures().drop_nulls("template").unique("code", keep="first")
@@ -316,12 +302,12 @@ def _codes_from_counts(counts: Summary, week: Window) -> Plain:
     }
 
 
-def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
+def _over_time_from_counts(counts: Summary, week: windows.Window) -> Plain:
     """The weeks up to the reported one, from the first week with a run."""
     runs = counted(counts.states, RUN)
     first = str(runs["began_week"].min() or "")
-    mondays = [week.since - WEEK * n for n in reversed(range(N_WEEKS))]
-    moments = [moment for moment in mondays if iso_week(moment) >= first] or [week.since]
+    mondays = [week.since - windows.WEEK * n for n in reversed(range(N_WEEKS))]
+    moments = [moment for moment in mondays if windows.iso_week(moment) >= first] or [week.since]
     began = runs.drop_nulls("began_week")
     ended = began.filter(~pl.col("is_open")).with_columns(
         ended_week=pl.max_horizontal("week", "began_week")
@@ -330,7 +316,7 @@ def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
     def n_until(rows: pl.DataFrame, column: str, name: str) -> int:
         return int(rows.filter(pl.col(column) <= name)["n"].sum())
 
-    names = [iso_week(moment) for moment in moments]
+    names = [windows.iso_week(moment) for moment in moments]
     n_open = [
         n_until(began, "began_week", name) - n_until(ended, "ended_week", name) for name in names
     ]
@@ -338,7 +324,7 @@ def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
         {
             "week": names,
             "from_at": pl.Series(moments, dtype=MOMENT),
-            "is_part": [moment + WEEK > counts.as_of + TICK for moment in moments],
+            "is_part": [moment + windows.WEEK > counts.as_of + windows.TICK for moment in moments],
             "n_open": pl.Series(n_open, dtype=pl.Int64),
         }
     )
@@ -351,7 +337,7 @@ def _over_time_from_counts(counts: Summary, week: Window) -> Plain:
     return {**over_time_of(steps, ends, "week"), "denominator": say("over_time.counted_weeks")}
 
 
-def _fleet_from_counts(counts: Summary, week: Window) -> Plain:
+def _fleet_from_counts(counts: Summary, week: windows.Window) -> Plain:
     groups = with_names(counts.groups.filter(pl.col("week") == _week_name(week)))
     frames = {
         kind: groups.group_by(group=kind).agg(
@@ -364,7 +350,7 @@ def _fleet_from_counts(counts: Summary, week: Window) -> Plain:
     return fleet_of(frames if counts.sources.height > 1 else {}, "cause")
 
 
-COUNTED: Mapping[str, Callable[[Summary, Window], Plain]] = {
+COUNTED: Mapping[str, Callable[[Summary, windows.Window], Plain]] = {
     HEADLINE: _headline_from_counts,
     "fleet": _fleet_from_counts,
     "failures": _codes_from_counts,
@@ -379,7 +365,7 @@ def _sums(counts: Summary, others: list[str]) -> Plain:
         "sums.finding",
         n=counts.sources.height,
         n_entities=int(counts.states["n"].sum()),
-        at=minute_of(counts.as_of),
+        at=windows.minute_of(counts.as_of),
         policy=counts.policy,
     )
     not_included = say("sums.not_included", sections=names) if others else ""

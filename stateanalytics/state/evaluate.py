@@ -18,22 +18,7 @@ from typing import Any
 
 import narwhals as nw
 
-from stateanalytics.core import schema
-from stateanalytics.core.engines import (
-    MOMENT,
-    NUMBER,
-    TEMPORARY,
-    TEXT,
-    YES_NO,
-    EngineAdapter,
-    Frame,
-    Kind,
-    adapt,
-    add_ages,
-    encode,
-    first_true,
-    lookup,
-)
+from stateanalytics.core import engines, schema
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.windows import Moment, read_moment
 from stateanalytics.errors import ArgumentError, found
@@ -72,20 +57,20 @@ from stateanalytics.state.lifecycle import (
 from stateanalytics.state.policy import Policy, checked_policy
 
 _LINKED = ("play", "engine_run", "show", "schedule")
-_ROW = f"{TEMPORARY}row"
-_SESSION = f"{TEMPORARY}session"
+_ROW = f"{engines.TEMPORARY}row"
+_SESSION = f"{engines.TEMPORARY}session"
 _SESSION_KEY = ["source", "system", _SESSION]
-_SESSION_DELIVERY = f"{TEMPORARY}session_delivery"
+_SESSION_DELIVERY = f"{engines.TEMPORARY}session_delivery"
 _ADDED = (IS_QUIET, _SESSION_DELIVERY, HAS_RUNNING, HAS_BLOCKED)
-_HEALTH, _DELIVERY = f"{TEMPORARY}recorded_health", f"{TEMPORARY}recorded_delivery"
+_HEALTH, _DELIVERY = f"{engines.TEMPORARY}recorded_health", f"{engines.TEMPORARY}recorded_delivery"
 
-_KIND_OF: dict[Any, Kind] = {
-    **{schema.TEXT: TEXT, schema.MOMENT: MOMENT, schema.YES_NO: YES_NO},
-    **dict.fromkeys((schema.INTEGER, schema.REAL), NUMBER),
+_KIND_OF: dict[Any, engines.Kind] = {
+    **{schema.TEXT: engines.TEXT, schema.MOMENT: engines.MOMENT, schema.YES_NO: engines.YES_NO},
+    **dict.fromkeys((schema.INTEGER, schema.REAL), engines.NUMBER),
 }
 
 
-def kinds_of(*names: str) -> dict[str, Kind]:
+def kinds_of(*names: str) -> dict[str, engines.Kind]:
     """What columns of ``entities`` hold."""
     return {column.name: _KIND_OF[column.dtype] for column in schema.ENTITIES.named(*names)}
 
@@ -134,8 +119,8 @@ class Evaluation:
         Are there statuses that no table has; assumed of a frame that is not in memory.
     """
 
-    adapter: EngineAdapter
-    frame: Frame
+    adapter: engines.EngineAdapter
+    frame: engines.Frame
     table: StatusTable
     policy: Policy
     as_of: datetime
@@ -148,7 +133,7 @@ def evaluate(
     *,
     policy: Policy | None,
     as_of: Moment | None,
-    also: dict[str, Kind] | None = None,
+    also: dict[str, engines.Kind] | None = None,
 ) -> Evaluation:
     """Apply the rules to facts, or to a frame of entities.
 
@@ -173,10 +158,10 @@ def evaluate(
         for name, kind in (OPTIONAL | RECORDED).items()
         if name in names and name not in needed
     }
-    adapter = adapt(entities, {**needed, **optional}, function)
+    adapter = engines.adapt(entities, {**needed, **optional}, function)
     frame, has_recorded = _without_empty_columns(adapter, needed, optional)
     rules = _rules(chosen, has_recorded=has_recorded)
-    own = _with_own_rules(rules.table.add(add_ages(frame, moment, _AGES)), rules, chosen)
+    own = _with_own_rules(rules.table.add(engines.add_ages(frame, moment, _AGES)), rules, chosen)
     has_others = has_links = has_unnamed = True
     if adapter.is_eager:
         # Rules for kinds of rows that are not there cost nothing.
@@ -189,7 +174,7 @@ def evaluate(
     ruled = linked.with_columns(
         rules.of_all if has_others else [nw.col(SESSION_RULE).alias(HEALTH_RULE)]
     )
-    judged = lookup(ruled, {HEALTH: (HEALTH_RULE, health_values())})
+    judged = engines.lookup(ruled, {HEALTH: (HEALTH_RULE, health_values())})
     return Evaluation(adapter, judged, rules.table, chosen, moment, has_unnamed)
 
 
@@ -211,8 +196,10 @@ def _entities_and_instant(facts: Any, function: str, as_of: Moment | None) -> tu
 
 
 def _without_empty_columns(
-    adapter: EngineAdapter, needed: dict[str, Kind], optional: dict[str, Kind]
-) -> tuple[Frame, bool]:
+    adapter: engines.EngineAdapter,
+    needed: dict[str, engines.Kind],
+    optional: dict[str, engines.Kind],
+) -> tuple[engines.Frame, bool]:
     """The columns that rules read, nulls where there is no value; and is anything recorded.
 
     A column without a value counts as absent: rules for it would only cost time. DuckDB
@@ -271,15 +258,15 @@ def _rules(policy: Policy, *, has_recorded: bool) -> _Rules:
     of_session = session_rules(table, policy)
     if has_recorded:
         of_session = numbered(open_work_rules(table)) | of_session
-    health = first_true(of_session)
-    delivery = first_true(dict(enumerate(delivery_rules(table).values())))
+    health = engines.first_true(of_session)
+    delivery = engines.first_true(dict(enumerate(delivery_rules(table).values())))
     if has_recorded:
         health = nw.coalesce(nw.col(_HEALTH).cast(nw.Int16) + FIRST_RECORDED, health)
         delivery = nw.when(nw.col("recorded_delivery").is_null()).then(delivery)
     is_play = table.where(lambda cell: cell.entity_type == "play" and not cell.is_without_evidence)
     of_session_delivery = nw.col(_SESSION_DELIVERY)
     by_session = nw.when(is_play & (of_session_delivery != NO_DELIVERY)).then(of_session_delivery)
-    others = first_true(entity_rules(table, policy))
+    others = engines.first_true(entity_rules(table, policy))
     is_unnamed = table.where(lambda cell: not cell.is_known_text)
     return _Rules(
         table,
@@ -296,22 +283,22 @@ def _rules(policy: Policy, *, has_recorded: bool) -> _Rules:
     )
 
 
-def _with_own_rules(frame: Frame, rules: _Rules, policy: Policy) -> Frame:
+def _with_own_rules(frame: engines.Frame, rules: _Rules, policy: Policy) -> engines.Frame:
     """Rows with what they show by themselves: a session's health, the delivery."""
     if not rules.table.has_recorded:
         ruled = frame.with_columns(rules.of_row)
-        return lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+        return engines.lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
     words = {
         _HEALTH: ("recorded_health", RECORDED_WORDS),
         _DELIVERY: ("recorded_delivery", RECORDED_DELIVERIES),
     }
-    ruled = encode(add_limits(frame, policy), words).with_columns(rules.of_row)
-    derived = lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
+    ruled = engines.encode(add_limits(frame, policy), words).with_columns(rules.of_row)
+    derived = engines.lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
     recorded = nw.col(_DELIVERY).cast(nw.Int16)
     return derived.with_columns(nw.coalesce(recorded, nw.col(DELIVERY)).alias(DELIVERY))
 
 
-def add_links(own: Frame, table: StatusTable) -> Frame:
+def add_links(own: engines.Frame, table: StatusTable) -> engines.Frame:
     """Add the facts of linked rows: of the session that works for a row, and of its children.
 
     Parameters
@@ -334,14 +321,14 @@ def add_links(own: Frame, table: StatusTable) -> Frame:
         )
     # Joined by the number of the row: one integer to compare instead of four texts.
     rows = own.to_native().with_row_index(_ROW)
-    wrapped: Frame = nw.from_native(rows)
+    wrapped: engines.Frame = nw.from_native(rows)
     linked = wrapped.filter(table.is_type(*_LINKED)).select(_ROW, *ENTITY_KEY, _session_id(table))
     by_row = (
         linked.join(sessions, on=_SESSION_KEY, how="left")
         .join(children, on=list(ENTITY_KEY), how="left")
         .select(_ROW, *_ADDED)
     )
-    joined: Frame = nw.from_native(
+    joined: engines.Frame = nw.from_native(
         rows.join(by_row.to_native(), on=_ROW, how="left", maintain_order="left")
     )
     return joined.drop(_ROW)
@@ -353,7 +340,7 @@ def _session_id(table: StatusTable) -> nw.Expr:
     return nw.when(is_worked).then(nw.col("session_id")).alias(_SESSION)
 
 
-def _linked_sessions(own: Frame, table: StatusTable) -> Frame:
+def _linked_sessions(own: engines.Frame, table: StatusTable) -> engines.Frame:
     """Facts of the sessions that work for other rows, one row per session."""
     quiet = [n for n, rule in enumerate(RULES.values()) if rule.health in SILENT_HEALTHS]
     workers = own.select("source", "system", _session_id(table))
@@ -373,7 +360,7 @@ def _linked_sessions(own: Frame, table: StatusTable) -> Frame:
     )
 
 
-def _children(own: Frame, table: StatusTable) -> Frame:
+def _children(own: engines.Frame, table: StatusTable) -> engines.Frame:
     """Facts of the plays of shows and the runs of schedules, one row per parent."""
     is_child = (table.is_type("play") & (nw.col("parent_type") == "show")) | (
         table.is_type("schedule_run") & (nw.col("parent_type") == "schedule")

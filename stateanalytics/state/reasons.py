@@ -10,29 +10,14 @@ from typing import Annotated, Any, NamedTuple
 import narwhals as nw
 import polars as pl
 
-from stateanalytics.core import schema
-from stateanalytics.core.engines import (
-    TEMPORARY,
-    Frame,
-    add_word,
-    as_words,
-    explode_json,
-    lookup,
-)
+from stateanalytics.core import engines, schema
 from stateanalytics.core.joins import Rows
 from stateanalytics.core.package_tables import package_table
 from stateanalytics.core.session_health import by_kind
 from stateanalytics.core.vocabulary import TABLES, ReasonCode
 from stateanalytics.core.windows import Moment
 from stateanalytics.core.words import how_long
-from stateanalytics.state import lifecycle
-from stateanalytics.state.display import (
-    REASON_DELIVERIES,
-    REASON_HEALTHS,
-    add_code,
-    add_duration_text,
-    domain,
-)
+from stateanalytics.state import display, lifecycle
 from stateanalytics.state.evaluate import Evaluation, evaluate, kinds_of
 from stateanalytics.state.health import (
     HEALTH,
@@ -66,7 +51,7 @@ def _inferred() -> Iterator[ReasonCode]:
     for entity_type in TABLES:
         for cause in causes:
             yield ReasonCode(
-                f"{domain(entity_type)}.{cause.dimension}.{cause.cause}",
+                f"{display.domain(entity_type)}.{cause.dimension}.{cause.cause}",
                 "stateanalytics",
                 (entity_type,),
                 "",
@@ -140,15 +125,17 @@ UNEXPLAINED_OUTCOMES = ("failed", "timed_out", "aborted")
 _CLAIMS = schema.CLAIM_STATUSES
 _COLUMNS = schema.REASONS.dtypes.names()
 _SHARED = (*schema.ENTITY_KEY, "order", "code")
-_NUMBERS = f"{TEMPORARY}numbers"
-_ORDER = f"{TEMPORARY}order"
-_SILENCE = f"{TEMPORARY}silence_s"
-_PIECES = (f"{TEMPORARY}large", f"{TEMPORARY}rest")
+_NUMBERS = f"{engines.TEMPORARY}numbers"
+_ORDER = f"{engines.TEMPORARY}order"
+_SILENCE = f"{engines.TEMPORARY}silence_s"
+_PIECES = (f"{engines.TEMPORARY}large", f"{engines.TEMPORARY}rest")
 _END = '"}]'
 _FIRST = nw.lit(1, nw.Int64)
-_NEEDS_HEALTH = nw.col(HEALTH).is_in([HEALTH_OR_NONE.index(word) for word in REASON_HEALTHS])
+_NEEDS_HEALTH = nw.col(HEALTH).is_in(
+    [HEALTH_OR_NONE.index(word) for word in display.REASON_HEALTHS]
+)
 _NEEDS_DELIVERY = nw.col(lifecycle.DELIVERY).is_in(
-    [lifecycle.DELIVERY_OR_NONE.index(word) for word in REASON_DELIVERIES]
+    [lifecycle.DELIVERY_OR_NONE.index(word) for word in display.REASON_DELIVERIES]
 )
 
 NO_DETAIL = "-"
@@ -201,7 +188,7 @@ CAUSES: Mapping[str, Cause] = {
 
 _HEALTH_CAUSES = [rule.evidence or "status_unknown" for rule in RULES.values()]
 _DELIVERY_CAUSES = [
-    rule if word in REASON_DELIVERIES else "session_delivery"
+    rule if word in display.REASON_DELIVERIES else "session_delivery"
     for rule, word in DELIVERY_WORDS.items()
 ]
 
@@ -263,7 +250,7 @@ def reasons_of(evaluation: Evaluation) -> Any:
     return evaluation.adapter.give_back(nw.concat([_held(evaluation, part) for part in parts]))
 
 
-def _held(evaluation: Evaluation, rows: Frame) -> Frame:
+def _held(evaluation: Evaluation, rows: engines.Frame) -> engines.Frame:
     """The rows themselves, where the caller's frame has its own.
 
     One plan over all parts would repeat for each of them what they share.
@@ -281,7 +268,7 @@ def _has_stored(table: lifecycle.StatusTable) -> nw.Expr:
     return has_reason & nw.col("recorded_reasons").is_null() & ~is_text_only
 
 
-def _stored(evaluation: Evaluation) -> Frame:
+def _stored(evaluation: Evaluation) -> engines.Frame:
     rows = evaluation.frame.filter(_has_stored(evaluation.table))
     is_guess = nw.col("is_end_approximate").fill_null(value=False)
     confidence = nw.when(is_guess).then(nw.lit(evaluation.policy.approximate_end_confidence))
@@ -291,14 +278,14 @@ def _stored(evaluation: Evaluation) -> Frame:
         message=nw.col("reason_message"),
         confidence=confidence.otherwise(nw.lit(1.0)),
     )
-    placed = add_word(named, "dimension", "lifecycle", schema.DIMENSIONS)
-    return add_word(placed, "claim_status", "observed", _CLAIMS).select(*_COLUMNS)
+    placed = engines.add_word(named, "dimension", "lifecycle", schema.DIMENSIONS)
+    return engines.add_word(placed, "claim_status", "observed", _CLAIMS).select(*_COLUMNS)
 
 
-def add_unexplained(frame: Frame, table: lifecycle.StatusTable, into: str) -> Frame:
+def add_unexplained(frame: engines.Frame, table: lifecycle.StatusTable, into: str) -> engines.Frame:
     """Add the code of what ended badly without any reason; null where there is one."""
     codes = [
-        f"{domain(cell.entity_type)}.{cell.outcome}.unexplained"
+        f"{display.domain(cell.entity_type)}.{cell.outcome}.unexplained"
         if cell.outcome in UNEXPLAINED_OUTCOMES
         else None
         for cell in table.all
@@ -306,17 +293,17 @@ def add_unexplained(frame: Frame, table: lifecycle.StatusTable, into: str) -> Fr
     is_explained = _has_stored(table)
     if table.has_recorded:
         is_explained = is_explained | ~nw.col("recorded_reasons").is_null()
-    coded = lookup(frame, {into: (lifecycle.CELL, codes)})
+    coded = engines.lookup(frame, {into: (lifecycle.CELL, codes)})
     return coded.with_columns(nw.when(~is_explained).then(nw.col(into)).alias(into))
 
 
-def _unexplained(evaluation: Evaluation) -> list[Frame]:
+def _unexplained(evaluation: Evaluation) -> list[engines.Frame]:
     coded = add_unexplained(evaluation.frame, evaluation.table, "code")
     rows = coded.filter(~nw.col("code").is_null()).with_columns(order=nw.lit(0, nw.Int64))
     return _explained(rows, "lifecycle", ["no_reason_stored"] * len(RULES))
 
 
-def _of_health(evaluation: Evaluation) -> list[Frame]:
+def _of_health(evaluation: Evaluation) -> list[engines.Frame]:
     rows = evaluation.frame.filter(_NEEDS_HEALTH & (nw.col(HEALTH_RULE) < OPEN_RULES[0]))
     rows = rows.with_columns(order=_first_derived(evaluation))
     coded = _coded(rows, evaluation, "health").select(
@@ -326,9 +313,9 @@ def _of_health(evaluation: Evaluation) -> list[Frame]:
     return _explained_if_any(evaluation, coded, "health", _HEALTH_CAUSES, add_silence)
 
 
-def _coded(rows: Frame, evaluation: Evaluation, axis: str) -> Frame:
+def _coded(rows: engines.Frame, evaluation: Evaluation, axis: str) -> engines.Frame:
     """Rows with the ``code`` of an axis, without those whose system recorded that code."""
-    coded = add_code(rows, evaluation.table, axis, "code")
+    coded = display.add_code(rows, evaluation.table, axis, "code")
     return coded.filter(~nw.col("code").is_null()) if evaluation.table.has_recorded else coded
 
 
@@ -347,7 +334,7 @@ def _first_derived(evaluation: Evaluation) -> nw.Expr:
     return nw.max_horizontal(_n_recorded(), _FIRST)
 
 
-def _of_delivery(evaluation: Evaluation) -> list[Frame]:
+def _of_delivery(evaluation: Evaluation) -> list[engines.Frame]:
     is_derived = ~nw.col(lifecycle.DELIVERY_RULE).is_null()
     rows = evaluation.frame.filter(_NEEDS_DELIVERY & is_derived).with_columns(
         order=_first_derived(evaluation) + _NEEDS_HEALTH.cast(nw.Int64)
@@ -365,18 +352,18 @@ def runaway_code() -> nw.Expr:
     return nw.when(nw.col(RUNAWAY) & ~is_health).then(code)
 
 
-def _recorded(evaluation: Evaluation) -> Frame:
+def _recorded(evaluation: Evaluation) -> engines.Frame:
     """What the system itself knew of why, as it recorded it."""
     rows = evaluation.frame.filter(~nw.col("recorded_reasons").is_null())
     kept = rows.select(*schema.ENTITY_KEY, "recorded_reasons")
     fields = {name: float if name == "confidence" else str for name in schema.RECORDED_REASON}
-    exploded = explode_json(kept, "recorded_reasons", fields, "order")
-    return as_words(
+    exploded = engines.explode_json(kept, "recorded_reasons", fields, "order")
+    return engines.as_words(
         exploded.select(*_COLUMNS), {"dimension": schema.DIMENSIONS, "claim_status": _CLAIMS}
     )
 
 
-def _of_open_work(evaluation: Evaluation) -> list[Frame]:
+def _of_open_work(evaluation: Evaluation) -> list[engines.Frame]:
     """Why open work is not well by its system's limits, after what was recorded."""
     numbered = evaluation.frame.with_columns(_n_recorded().alias(_ORDER))
     rule, order = nw.col(HEALTH_RULE), nw.col(_ORDER)
@@ -395,11 +382,11 @@ def _of_open_work(evaluation: Evaluation) -> list[Frame]:
 
 def _explained_if_any(
     evaluation: Evaluation,
-    rows: Frame,
+    rows: engines.Frame,
     dimension: str,
     names: Sequence[str],
-    add_numbers: Callable[[Frame], Frame],
-) -> list[Frame]:
+    add_numbers: Callable[[engines.Frame], engines.Frame],
+) -> list[engines.Frame]:
     """`_explained`, whose plans cost a small store more than its rows do: none for no row."""
     if not evaluation.adapter.is_eager:
         return _explained(rows, dimension, names, add_numbers)
@@ -408,11 +395,11 @@ def _explained_if_any(
 
 
 def _explained(
-    rows: Frame,
+    rows: engines.Frame,
     dimension: str,
     names: Sequence[str],
-    add_numbers: Callable[[Frame], Frame] | None = None,
-) -> list[Frame]:
+    add_numbers: Callable[[engines.Frame], engines.Frame] | None = None,
+) -> list[engines.Frame]:
     """Message, confidence and evidence by the cause that each rule of the axis names.
 
     Rows with numbers of their own in the text come last.
@@ -421,8 +408,8 @@ def _explained(
     causes = [CAUSES[name] for name in names]
     evidence = [cause.evidence(name) for name, cause in zip(names, causes, strict=True)]
     claims = pl.Series([cause.claim for cause in causes], dtype=pl.Enum(_CLAIMS))
-    worded = lookup(
-        add_word(rows, "dimension", dimension, schema.DIMENSIONS),
+    worded = engines.lookup(
+        engines.add_word(rows, "dimension", dimension, schema.DIMENSIONS),
         {
             "message": (rule, [cause.text for cause in causes]),
             "evidence": (rule, evidence),
@@ -440,7 +427,7 @@ def _explained(
     return [part.select(*_COLUMNS) for part in (worded.filter(~has_numbers), counted)]
 
 
-def _add_silence(rows: Frame, policy: Policy) -> Frame:
+def _add_silence(rows: engines.Frame, policy: Policy) -> engines.Frame:
     """Add how long each row is silent, and how long it may be."""
     is_fire = nw.col("entity_type") == "schedule_run"
     limits = {kind: _threshold(limit_s) for kind, limit_s in policy.stalled_after_s}
@@ -458,7 +445,7 @@ def _add_silence(rows: Frame, policy: Policy) -> Frame:
     unwritten = nw.when(is_fire).then(nw.coalesce("updated_age_s", "age_s"))
     # Columns of their own, because several pieces of text are made from them.
     measured = rows.with_columns(nw.coalesce(unwritten, nw.col("silence_s")).alias(_SILENCE))
-    worded = add_duration_text(measured, _SILENCE, _PIECES)
+    worded = display.add_duration_text(measured, _SILENCE, _PIECES)
     ever = nw.when(nw.col(_SILENCE).is_null()).then(nw.lit("ever"))
     silent = nw.concat_str(nw.lit("silent for "), ever, *_PIECES, limit, ignore_nulls=True)
     return worded.with_columns(silent.alias(_NUMBERS))
@@ -468,7 +455,7 @@ def _threshold(seconds: float) -> str:
     return f", threshold {how_long(seconds)}"
 
 
-def _add_counts(rows: Frame) -> Frame:
+def _add_counts(rows: engines.Frame) -> engines.Frame:
     """Add how much of the promise is missing, where the verdict has counts."""
     missing = nw.col("n_required_missing").cast(nw.Int64).cast(nw.String)
     promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)

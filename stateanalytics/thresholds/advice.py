@@ -22,17 +22,10 @@ from stateanalytics.state.population import rows_of
 from stateanalytics.survival.run_spells import spells
 from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import Constant
+from stateanalytics.thresholds import judge
 from stateanalytics.thresholds.choice import Costs, covering_limit
 from stateanalytics.thresholds.evidence import MOST_SESSIONS, evidence, runs, sampled
 from stateanalytics.thresholds.frames import ADVICE, ADVICE_CURVES, COVERING
-from stateanalytics.thresholds.judge import (
-    SAID,
-    Judged,
-    healthy_lengths,
-    judge_all,
-    prices,
-    rounded_up,
-)
 from stateanalytics.thresholds.settings import constants, to_json, to_python, to_toml
 
 
@@ -60,7 +53,7 @@ class Advice:
     frame: pl.DataFrame
     curves: pl.DataFrame
     costs: Costs
-    _judged: tuple[Judged, ...]
+    _judged: tuple[judge.Judged, ...]
     n_sessions: int = 0
     n_sessions_drawn: int = 0
     n_weeks: float = 1.0
@@ -98,7 +91,7 @@ class Advice:
             f"<tr><th scope='row'{APART}>{html.escape(visible(row['name']))}</th>"
             f"<td{APART}>{how_long(row['today_s'], 'none')}</td>"
             f"<td{APART}>{how_long(row['recommended_s'], 'none')}</td>"
-            f"<td{CELL}>{SAID[row['verdict']]}</td>"
+            f"<td{CELL}>{judge.SAID[row['verdict']]}</td>"
             f"<td{CELL}>{html.escape(row['in_words'])}</td></tr>"
             for row in self.frame.iter_rows(named=True)
         )
@@ -114,7 +107,7 @@ class Advice:
     def counts(self) -> str:
         """How many thresholds have each verdict, and of how many sessions, in words."""
         n_of = dict(self.frame["verdict"].value_counts().iter_rows())
-        verdicts = [f"{n_of[name]} {words}" for name, words in SAID.items() if name in n_of]
+        verdicts = [f"{n_of[name]} {words}" for name, words in judge.SAID.items() if name in n_of]
         drawn = ""
         if self.n_sessions_drawn < self.n_sessions:
             drawn = f"; {self.n_sessions_drawn:,} of {self.n_sessions:,} sessions, drawn at random"
@@ -220,7 +213,7 @@ def recommend(
         drawn = sample.entities.select(ENTITY_KEY)
         rows = rows.join(drawn, on=ENTITY_KEY, how="semi", maintain_order="left")
     data = evidence(sample, policy=policy, rows=rows)
-    judged = judge_all(_constants_of(snap, policy, data), data, costs, conf_level)
+    judged = judge.judge_all(_constants_of(snap, policy, data), data, costs, conf_level)
     return Advice(
         pl.DataFrame([advised.row for advised in judged], schema=ADVICE.dtypes),
         _curves(judged, costs),
@@ -285,14 +278,14 @@ def covering(
     names = [by] if isinstance(by, str) else list(by)
     elapsed = runs(spells(snap, rows=rows_of(snap, policy=policy, rows=rows)))
     check_columns(elapsed.select("system", "kind", "project"), names, "thresholds.covering")
-    lengths = healthy_lengths(elapsed, is_silence=False, by=names)
+    lengths = judge.healthy_lengths(elapsed, is_silence=False, by=names)
     groups = lengths.group_by(names) if names else [((), lengths)]
     found = []
     for group, of_group in groups:
         longest = of_group["longest_s"]
         row: dict[str, Any] = {
             "loses": loses,
-            "limit_s": rounded_up(covering_limit(longest, loses)),
+            "limit_s": judge.rounded_up(covering_limit(longest, loses)),
             "n": longest.len(),
             "n_needed": math.ceil(1 / loses - 1e-9) - 1,
             "n_censored": int(longest.is_infinite().sum()),
@@ -346,7 +339,7 @@ def _constants_of(
     return [*fixed, *by_kind]
 
 
-def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
+def _curves(judged: tuple[judge.Judged, ...], costs: Costs) -> pl.DataFrame:
     curves = [
         advised.curve.lazy()
         .with_columns(
@@ -355,8 +348,8 @@ def _curves(judged: tuple[Judged, ...], costs: Costs) -> pl.DataFrame:
             kind=pl.lit(advised.constant.kind, dtype=pl.String),
             per=pl.lit(advised.row["per"]),
             mistake=pl.lit(advised.constant.mistake),
-            price=pl.lit(prices(advised.constant, costs)[0]),
-            hour=pl.lit(prices(advised.constant, costs)[1]),
+            price=pl.lit(judge.prices(advised.constant, costs)[0]),
+            hour=pl.lit(judge.prices(advised.constant, costs)[1]),
             is_today=pl.col("threshold_s").eq_missing(
                 pl.lit(advised.row["today_s"], dtype=pl.Float64)
             ),

@@ -12,13 +12,8 @@ from stateanalytics.core.words import capitalised, in_one_line, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
 from stateanalytics.state.population import is_counted
+from stateanalytics.stats import process_control
 from stateanalytics.stats.intervals import wilson_columns
-from stateanalytics.stats.process_control import (
-    CHANGES_PER_ALARM,
-    newest_change,
-    share_back,
-    share_point,
-)
 
 # Longest window (days), the step that it is cut into, and the name of that step.
 STEPS = ((2.0, "1h", "hour"), (35.0, "1d", "day"), (400.0, "1w", "week"))
@@ -136,12 +131,12 @@ def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
     """What chance does on the worst of so many steps, by the other ones; empty: not known."""
     ended = steps[["from_at", "n_failed", "n"]].rows()
     ended.sort(key=lambda row: (row[0] == worst["from_at"], row[0]))
-    points = [share_point(n_failed, n) for _, n_failed, n in ended if n > 0]
-    n_tests = CHANGES_PER_ALARM * max(len(points), 1)
-    found = newest_change(points, alpha=0.05 / n_tests, most_new=1)
+    points = [process_control.share_point(n_failed, n) for _, n_failed, n in ended if n > 0]
+    n_tests = process_control.CHANGES_PER_ALARM * max(len(points), 1)
+    found = process_control.newest_change(points, alpha=0.05 / n_tests, most_new=1)
     if found is None:
         return ""
-    high = share_back(found.high, worst["n"])
+    high = process_control.share_back(found.high, worst["n"])
     is_beyond = worst["n_failed"] / worst["n"] > high
     name = "over_time.beyond_chance" if is_beyond else "over_time.within_chance"
     return say(name, high=high, n=len(points))
