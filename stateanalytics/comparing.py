@@ -414,8 +414,7 @@ class _Asked(NamedTuple):
         for group in self.by:
             if group in PERIODS:
                 dtype = pl.Enum(DAYS) if group == "weekday" else pl.String
-                period = local.dt.strftime(PERIODS[group]).cast(dtype)
-                rows = rows.with_columns(period.alias(group))
+                rows = rows.with_columns(local.dt.strftime(PERIODS[group]).cast(dtype).alias(group))
             else:
                 rows = with_group(rows, group, getattr(self.snap, "own_tables", {}), _HOW)
         return rows.with_columns(own() for own in (_OF_ROW.get(name),) if own)

@@ -147,8 +147,7 @@ def all_findings(facts: Facts, states: pl.DataFrame, audited: pl.DataFrame) -> p
     Problems of reading, words outside of the ADR among the states, and the contradictions
     of an `audit`, in the shape of ``schema.FINDINGS``.
     """
-    parts = [facts.findings, outside_vocabulary(states), as_findings(audited)]
-    return pool(parts, schema.FINDINGS)
+    return pool([facts.findings, outside_vocabulary(states), as_findings(audited)], schema.FINDINGS)
 
 
 def _cases(snap: Any, policy: Policy | None, states: pl.DataFrame | None) -> Cases:

@@ -157,8 +157,7 @@ BETTER = "better than before"
 def statements(facts: Facts, weeks_ago: int) -> set[str]:
     """What the report of one week says has changed."""
     until = facts.as_of - WEEK * weeks_ago
-    asked = ["headline", "failures"]
-    summary = report(facts, window=(until - WEEK, until), sections=asked).summary
+    summary = report(facts, window=(until - WEEK, until), sections=["headline", "failures"]).summary
     said = set()
     for number in summary["headline"]["numbers"]:
         direction = direction_of(number)

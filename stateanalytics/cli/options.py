@@ -89,8 +89,7 @@ def _wrong(row: _Row, column: str, needed: str) -> ArgumentError:
     number = 1 + [*_ROWS].index(row.key)
     cell = getattr(row, column)
     text = "|".join(cell) if isinstance(cell, tuple) else cell
-    place = place_of("stateanalytics.cli", "options.csv")
-    return wrong_cell(place, number, column, needed, text)
+    return wrong_cell(place_of("stateanalytics.cli", "options.csv"), number, column, needed, text)
 
 
 def combined(*options: Option) -> Option:

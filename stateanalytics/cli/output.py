@@ -431,12 +431,10 @@ def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.D
 def as_csv(frame: pl.DataFrame, *, is_safe: bool = False, is_seen: bool = False) -> str:
     """A frame as CSV: moments in ISO 8601, lists and structs as JSON, null as an empty field."""
     flat = frame.select(_flat(column) for column in frame.get_columns())
-    if is_safe:
-        texts = pl.col(pl.String).map_elements(without_formula, return_dtype=pl.String)
-        flat = flat.with_columns(texts).rename(without_formula)
-    if is_seen:
-        texts = pl.col(pl.String).map_elements(visible, return_dtype=pl.String)
-        flat = flat.with_columns(texts).rename(visible)
+    for clean, is_wanted in ((without_formula, is_safe), (visible, is_seen)):
+        if is_wanted:
+            texts = pl.col(pl.String).map_elements(clean, return_dtype=pl.String)
+            flat = flat.with_columns(texts).rename(clean)
     return flat.write_csv()
 
 

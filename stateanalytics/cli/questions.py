@@ -542,8 +542,7 @@ def _advice(snap: Snapshot, values: Given) -> Advice:
     from stateanalytics.thresholds.choice import Costs
 
     names = ("false_alarm", "undetected_hour", "lost_run", "run_hour", "deaths")
-    costs = Costs(*(values[name] for name in names))
-    return recommend(snap, costs=costs, policy=values["policy"])
+    return recommend(snap, costs=Costs(*(values[name] for name in names)), policy=values["policy"])
 
 
 # --- durations -------------------------------------------------------------------------

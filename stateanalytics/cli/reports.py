@@ -344,8 +344,7 @@ def _write_weeks(request: Request, n: int, *, show: str, top: int, has_limits: b
         numbers = snap.control_limits if has_limits else snap.weeks
         frame = numbers(n, policy=request.chosen_policy, top=top)
         if show != "all":
-            kind = pl.col("group_kind")
-            frame = frame.filter(kind.eq_missing(pl.lit(KINDS[show], pl.String)))
+            frame = frame.filter(pl.col("group_kind").eq_missing(pl.lit(KINDS[show], pl.String)))
         columns: Sequence[str] | None = LIMIT_COLUMNS if has_limits else WEEK_COLUMNS
         is_table = chosen_format(request.form, request.output) == "table"
         if is_table and show == "numbers" and not has_limits:
@@ -437,8 +436,7 @@ def show(request: Request, *, entity_id: str, is_opened: bool) -> None:
     with request.opened(is_table=False) as snap:
         policy = request.chosen_policy
         n_texts = None if request.bodies else N_TEXTS
-        redact = request.redact
-        page = session_page(snap, entity_id, policy=policy, redact=redact, n_texts=n_texts)
+        page = session_page(snap, entity_id, policy=policy, redact=request.redact, n_texts=n_texts)
     if output is None:
         click.echo("\n".join(map(visible, repr(page).split("\n"))))
         return

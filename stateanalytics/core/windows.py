@@ -399,8 +399,7 @@ def _end(value: object, name: str, as_of: datetime, zone: tzinfo) -> datetime:
     text = value.strip().lower() if isinstance(value, str) else ""
     with suppress(OverflowError):  # before the first year
         if text in _DAYS_BACK:
-            today = as_of.astimezone(zone).date()
-            return _midnight(today - timedelta(days=_DAYS_BACK[text]), zone)
+            return _midnight(as_of.astimezone(zone).date() - timedelta(days=_DAYS_BACK[text]), zone)
         if ago := _AGO.fullmatch(text):
             # As without a window: 7d are the seven days up to as-of.
             return as_of + TICK - timedelta(**{_UNITS[ago[2]]: int(ago[1])})

@@ -231,8 +231,7 @@ def _with_truths(rows: pl.DataFrame, detector: Detector) -> pl.DataFrame:
     plan = rows.lazy().filter(pl.col("entity_type").is_in(detector.entity_types))
     if _missing(rows.columns, detector):
         no = dict.fromkeys(("_covered", "_in_scope", "_is_recorded"), pl.lit(value=False))
-        none = plan.with_columns(**no, _fires=pl.lit(None, pl.Boolean), _is_knowable=True)
-        return none.collect()
+        return plan.with_columns(**no, _fires=pl.lit(None, pl.Boolean), _is_knowable=True).collect()
     if detector.classify is not None:
         limits, own = detector.threshold_s, plan.collect()
         seconds = None if isinstance(limits, pl.Expr) else limits

@@ -490,8 +490,7 @@ def _known_as(lines: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         return by_id.select(pair)
     named = lost.join(by_id, on="member", how="anti").rename({"member": "ledger_id"})
     by_text = _mined_into(named, rows).filter(pl.col("matched").is_in(unknown.implode()))
-    found = by_text.select(cluster_id="matched", member="ledger_id")
-    return pl.concat([by_id.select(pair), found])
+    return pl.concat([by_id.select(pair), by_text.select(cluster_id="matched", member="ledger_id")])
 
 
 def find_aliases(rows: pl.DataFrame) -> pl.DataFrame:

@@ -336,8 +336,7 @@ def _masked_names(names: pl.Series) -> pl.DataFrame:
     lines = clean_lines(numbered).rename({"text": "message"})
     tool = as_line(pl.col("pattern").str.strip_suffix(f" {CUT}"))
     masked = mask(lines).lazy().select(tool=tool, number="numbers").explode("number")
-    named = masked.join(numbered.lazy(), on="number")
-    return named.select("tool", name="message").pipe(collected)
+    return masked.join(numbered.lazy(), on="number").select("tool", name="message").pipe(collected)
 
 
 def select_failures(rows: pl.DataFrame, outcomes: Collection[str] | None = None) -> pl.DataFrame:

@@ -83,8 +83,7 @@ def registry_near(registry: object, ledger: object) -> object:
 
 def _roots(lines: pl.DataFrame, origin: str = "the registry") -> dict[str, str]:
     """The fault that each fault of a registry is part of now, which may be itself."""
-    is_merged = pl.col("member").str.starts_with("f")
-    into = dict(lines.filter(is_merged)[["member", "fault_id"]].rows())
+    into = dict(lines.filter(pl.col("member").str.starts_with("f"))[["member", "fault_id"]].rows())
     roots: dict[str, str] = {}
     for fault in sorted({*into, *lines["fault_id"]}):
         passed, last = {fault: None}, fault

@@ -240,8 +240,7 @@ def _with_links(
     found = _bursts(long.drop_nulls("group"), gap_s)
     names = (pl.col("burst").filter(link=name).first().alias(f"by_{name}") for name in groups)
     bursts = found.group_by("row").agg(names)
-    joined = linked.join(bursts, on="row", how="left", maintain_order="left").drop("row")
-    return joined.collect()
+    return linked.join(bursts, on="row", how="left", maintain_order="left").drop("row").collect()
 
 
 def _bursts(rows: pl.LazyFrame, gap_s: float) -> pl.LazyFrame:

@@ -724,8 +724,7 @@ def _runs(texts: pl.Series, first: int) -> pl.LazyFrame:
         ),
         is_whole=number.shift(1 - N_RUN) == number,
     )
-    several = in_a_row.filter("is_whole").drop("is_whole")
-    return pl.concat([hashed, several]).drop_nulls().unique()
+    return pl.concat([hashed, in_a_row.filter("is_whole").drop("is_whole")]).drop_nulls().unique()
 
 
 def _follow(text: str, into: dict[str, str]) -> str:

@@ -619,10 +619,9 @@ datetime.datetime(2026, 5, 27, 0, 0, tzinfo=datetime.timezone.utc), None)
             seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
+    elif (number := as_number(value)) is None:
+        return None
     else:
-        number = as_number(value)
-        if number is None:
-            return None
         seconds = number
     if not _OLDEST_S <= seconds < _NEWEST_S:
         return None

@@ -321,7 +321,6 @@ def _read(folder: Path, shape: Frame, listed: tuple[str, int, int]) -> pl.DataFr
             raise _damaged(folder, f"{file} has other rows or columns")
         return shape.conform(rows)
     except OSError as error:
-        problem = f"{file} cannot be read ({error.strerror or 'too short'})"
-        raise _damaged(folder, problem) from None
+        raise _damaged(folder, f"{file} cannot be read ({error.strerror or 'too short'})") from None
     except pl.exceptions.PolarsError:
         raise _damaged(folder, f"{file} does not hold what its name says") from None

@@ -137,8 +137,7 @@ def isolated(module: str, *arguments: str) -> list[str]:
 
 def _identity() -> tuple[int, ...]:
     """Who may use a process: not a fork, and not this process after it gave up rights."""
-    rights = (getattr(os, name, int)() for name in ("geteuid", "getegid"))
-    return os.getpid(), *rights
+    return os.getpid(), *(getattr(os, name, int)() for name in ("geteuid", "getegid"))
 
 
 def limit_process(**most: int) -> None:

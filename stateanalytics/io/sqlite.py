@@ -297,10 +297,8 @@ def open_store(
     _refuse_large(path, size_bytes)
     if earlier is not None and not earlier.can_be_followed:
         earlier = None
-    if earlier is not None:
-        followed = _followed(earlier, path, source, size_bytes)
-        if followed is not None:
-            return followed
+    elif earlier is not None and (followed := _followed(earlier, path, source, size_bytes)):
+        return followed
     private_copy = _PrivateCopy(_folder_for(path, size_bytes), "copy", source, BUSY_S)
     answer = private_copy.answer
     if "problem" in answer:

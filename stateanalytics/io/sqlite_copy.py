@@ -133,15 +133,13 @@ def copied(source: str, target: str, busy_s: float) -> dict[str, Any]:
     known, logged = state(source, is_live), log_position(source)
     header = read_header(source)
     is_wal = header[18] == 2 and header[19] == 2
-    if not is_wal and os.path.exists(source + "-wal"):  # noqa: PTH110
-        # A log that the header does not expect: SQLite would use it, and create an index.
-        by_stable_bytes(source, target)
-    elif not is_wal:
-        by_bytes_under_a_lock(source, target, busy_s)
-    elif is_live:
+    if is_wal and is_live:
         by_backup(source, target, busy_s)
-    else:
+    elif is_wal or os.path.exists(source + "-wal"):  # noqa: PTH110
+        # SQLite would use a log that the header does not expect, too, and create an index.
         by_stable_bytes(source, target)
+    else:
+        by_bytes_under_a_lock(source, target, busy_s)
     logged = logged if is_wal and is_live else None
     return {"is_live": is_live, "state": known, "logged": logged, **contents(target)}
 

@@ -399,8 +399,7 @@ def read_table(
     rows, problems = rows_and_problems(store, table, columns, only)
     store.check()
     named = [{"source": store.label, "system": system, **finding} for finding in problems]
-    findings = pl.DataFrame(named) if named else schema.FINDINGS.empty()
-    return rows, schema.FINDINGS.conform(findings)
+    return rows, schema.FINDINGS.conform(pl.DataFrame(named) if named else schema.FINDINGS.empty())
 
 
 def rows_and_problems(

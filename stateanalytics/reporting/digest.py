@@ -104,8 +104,7 @@ def _failures(failures: Plain) -> Iterator[str]:
 
 def _of_cluster(cluster: Plain) -> tuple[str, str, str]:
     """Its incidents, what it cost, and its owner."""
-    n = number(cluster["n_incidents"])
-    return n, lost_in_words(cluster["lost"]), cluster["owner"] or ""
+    return number(cluster["n_incidents"]), lost_in_words(cluster["lost"]), cluster["owner"] or ""
 
 
 def _plain(text: str) -> str:
@@ -204,8 +203,7 @@ def _section(text: str) -> Plain:
 
 def _text(text: str, longest: int) -> Plain:
     # Slack refuses a text of no characters.
-    shown = shortened(_inert(text), longest) or "-"
-    return {"type": "plain_text", "text": shown, "emoji": False}
+    return {"type": "plain_text", "text": shortened(_inert(text), longest) or "-", "emoji": False}
 
 
 def _inert(text: str) -> str:

@@ -280,8 +280,7 @@ class Material:
     def times(self) -> pl.DataFrame:
         """The median times to complete of the window and of earlier ones; empty: too few."""
         if len(self.earlier_windows) + 1 < weekly_limits.FEWEST_WEEKS:
-            names = ("week", "group_kind", "group_id")
-            return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+            return pl.DataFrame(schema=dict.fromkeys(("week", "group_kind", "group_id"), pl.String))
         windows = [*self.earlier_windows, self.named_window]
         return weekly_limits.times_of_started(self.attempts, windows, self.facts.as_of)
 

@@ -116,8 +116,7 @@ def warm_up() -> None:
     pl.DataFrame({"a": [1]}).write_ipc_stream(octets)
     with connect() as connection:
         connection.register("rows", DuckDBRows(pl.read_ipc_stream(octets.getvalue())))
-        result = na.c_array_stream(connection.sql("FROM rows"))
-        pl.concat([pl.DataFrame(batch) for batch in result])
+        pl.concat([pl.DataFrame(batch) for batch in na.c_array_stream(connection.sql("FROM rows"))])
         connection.unregister("rows")
 
 

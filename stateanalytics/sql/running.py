@@ -25,6 +25,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any
 
@@ -243,11 +244,8 @@ def _unique(names: Sequence[str]) -> list[str]:
     """Names of columns, the second of a name with ``_1`` appended, and so on."""
     taken: list[str] = []
     for name in names:
-        candidate, number = name, 0
-        while candidate in taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        taken.append(candidate)
+        candidates = chain([name], (f"{name}_{number}" for number in count(1)))
+        taken.append(next(candidate for candidate in candidates if candidate not in taken))
     return taken
 
 
@@ -305,8 +303,7 @@ class WorkerProcess:
                 raise too_slow(query.timeout_s)
             raise broken_down(self._process.returncode, query.memory_bytes)
         if "error" in answer:
-            kind = _ERRORS[answer["error"]]
-            raise kind(answer["problem"], answer["hint"], shell=answer["shell"])
+            raise _ERRORS[answer["error"]](answer["problem"], answer["hint"], shell=answer["shell"])
         return answer
 
     def _exchange(

@@ -258,8 +258,7 @@ class _Query:
             return too_slow(timeout_s)
         if isinstance(error, duckdb.Error):
             names = self._reading.tables if self._reading else ()
-            named = [self._asked.known[name] for name in names]
-            return as_our_error(error, named, memory_bytes)
+            return as_our_error(error, [self._asked.known[name] for name in names], memory_bytes)
         if isinstance(error, RuntimeError | pl.exceptions.PolarsError | OSError | MemoryError):
             return from_arrow(error, timeout_s, memory_bytes)
         return QueryError(f"The query cannot be run: {error!r:.400}", "write it another way")

@@ -336,8 +336,7 @@ def add_links(own: engines.Frame, table: StatusTable) -> engines.Frame:
 
 def _session_id(table: StatusTable) -> nw.Expr:
     """The session that works for the row, where one does."""
-    is_worked = table.is_type("play", "engine_run")
-    return nw.when(is_worked).then(nw.col("session_id")).alias(_SESSION)
+    return nw.when(table.is_type("play", "engine_run")).then(nw.col("session_id")).alias(_SESSION)
 
 
 def _linked_sessions(own: engines.Frame, table: StatusTable) -> engines.Frame:

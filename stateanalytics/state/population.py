@@ -56,8 +56,7 @@ def shows_of(entities: pl.DataFrame) -> pl.Series:
     )
     if plays.is_empty():
         return pl.Series("show_id", [None], pl.String).new_from_index(0, entities.height)
-    rows = entities[_SESSION]
-    return rows.join(plays, on=_SESSION, how="left", maintain_order="left")["show_id"]
+    return entities[_SESSION].join(plays, on=_SESSION, how="left", maintain_order="left")["show_id"]
 
 
 def host_of(source: str) -> str:
@@ -200,8 +199,7 @@ def rows_of(
     """
     if rows is not None:
         return rows
-    judged = states_at_hand(snap, states, policy=policy)
-    return population(snap.entities, judged, as_of=snap.as_of)
+    return population(snap.entities, states_at_hand(snap, states, policy=policy), as_of=snap.as_of)
 
 
 def within(

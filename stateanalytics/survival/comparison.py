@@ -545,8 +545,7 @@ def _unit_influence(influences: pl.DataFrame, cells: pl.DataFrame) -> pl.LazyFra
     weights = cells.lazy().select(STRATUM, "n_units", weight=weight)
     widening = effect.fill_nan(1.0).clip(lower_bound=1.0, upper_bound=1e6).sqrt()
     influence = pl.col("influence") * pl.col("weight") * widening
-    weighted = by_unit.join(weights, on=STRATUM)
-    return weighted.select(STRATUM, "unit", "n_units", influence=influence)
+    return by_unit.join(weights, on=STRATUM).select(STRATUM, "unit", "n_units", influence=influence)
 
 
 def _minimum_variance(cells: pl.DataFrame) -> float:

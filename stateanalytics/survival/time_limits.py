@@ -232,8 +232,7 @@ def implicit_timeouts(
         )
     )
     second = pl.col("second")
-    around = pl.min_horizontal(second // NEAR, pl.lit(NEIGHBOURS_S))
-    counted = seconds.with_columns(around=around)
+    counted = seconds.with_columns(around=pl.min_horizontal(second // NEAR, pl.lit(NEIGHBOURS_S)))
     for name, bound in {
         "_near_high": second + 1,
         "_near_low": second - 2,

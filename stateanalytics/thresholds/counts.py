@@ -396,5 +396,4 @@ def with_weights(spells: Rows, curve: pl.DataFrame | None = None) -> Rows:
     weights = pl.len() * (survival.shift(1, fill_value=1.0) - survival) / n_events
     # Ties by rounding are one step of the curve, at the first of them.
     step = pl.lit(curve["duration_s"]).search_sorted(pl.col("duration_s"), side="right") - 1
-    weight = weights.gather(step)
-    return spells.with_columns(weight=pl.when("ended").then(weight).otherwise(0.0))
+    return spells.with_columns(weight=pl.when("ended").then(weights.gather(step)).otherwise(0.0))

@@ -294,8 +294,7 @@ def _with_choice(
     if result.counts is None or result.support is None:
         return result
     if result.n < _fewest(constant):
-        curve = seen(totals(result.counts, result.support), result.support)
-        return replace(result, curve=curve)
+        return replace(result, curve=seen(totals(result.counts, result.support), result.support))
     price, hour = prices(constant, costs)
     choice = choose(
         result.counts,

@@ -75,8 +75,7 @@ class Shard:
         """Its place in an archive."""
         if self.first is not None:
             return root / TABLES / self.frame / self.week / f"{self.sha256[:32]}.parquet"
-        name = f"{self.frame}-{self.sha256[:32]}.parquet"
-        return root / SHARDS / system / key / self.week / name
+        return root / SHARDS / system / key / self.week / f"{self.frame}-{self.sha256[:32]}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)

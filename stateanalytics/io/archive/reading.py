@@ -510,8 +510,7 @@ def _shard_problems(
     for each in rows:
         shard = each.shard
         if each.whole is None:
-            key = (each.code, each.problem, shard.frame)
-            unread.setdefault(key, []).append((each.run, shard))
+            unread.setdefault((each.code, each.problem, shard.frame), []).append((each.run, shard))
         for column in each.unknown:
             unknown[shard.frame, column] = unknown.get((shard.frame, column), 0) + shard.n_rows
     for (code, problem, frame), shards in unread.items():

@@ -65,8 +65,7 @@ def _finding(total: Plain, prices: str) -> str:
     if n_reported:
         reported = say("costs.reported", n=n_reported, n_runs=n_runs, usd=total["reported_usd"])
     if n_estimated:
-        usd = total["estimated_usd"]
-        estimated = say("costs.estimated", n=n_estimated, usd=usd, prices=prices)
+        estimated = say("costs.estimated", n=n_estimated, usd=total["estimated_usd"], prices=prices)
     has_both = n_reported and n_estimated
     together = say("costs.together", usd=total["total_usd"]) if has_both else ""
     return say("costs.finding", reported=reported, estimated=estimated, together=together)

@@ -131,8 +131,7 @@ def _others(rows: pl.DataFrame) -> list[Plain]:
 
 def _findings(name: str, material: Material) -> Plain:
     """Problems in the data of a system, the most severe first, then those of most rows."""
-    own = material.facts.findings.filter(system=name)
-    by_code = findings_by_code(own, most_rows_first=True)
+    by_code = findings_by_code(material.facts.findings.filter(system=name), most_rows_first=True)
     columns = ("code", "severity", "n_rows", "message")
     return {
         "n_codes": by_code.height,
