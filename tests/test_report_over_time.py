@@ -56,6 +56,13 @@ def test_days_of_which_only_a_part_is_in_the_window_say_so():
     assert not rows[1]["is_part"]
 
 
+def test_the_fewest_runs_of_a_day_are_those_of_a_whole_day():
+    rows = [row for day in range(1, 7) for row in some(f"d{day}-", "completed", 3 + day, days=day)]
+    steps = over_time([*rows, *some("f", "failed", 2, days=2)])
+    assert [row["n"] for row in steps["rows"] if row["is_part"]] == [0, 0]
+    assert steps["finding"].startswith("Between 4 and 9 runs ended each day; ")
+
+
 @pytest.mark.slow
 def test_open_runs_are_counted_at_the_end_of_each_day():
     rows = over_time([running("o", hours=50), ended("x", "completed", days=1)])["rows"]

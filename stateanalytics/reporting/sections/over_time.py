@@ -114,7 +114,9 @@ def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.D
 def _finding(steps: pl.DataFrame, step_name: str) -> str:
     if not steps["n"].sum():
         return say("over_time.none")
-    fewest, most = int(steps["n"].min()), int(steps["n"].max())  # type: ignore[arg-type]
+    # A part of a step has fewer for that reason alone.
+    whole = steps.filter(~pl.col("is_part") | pl.col("is_part").all())
+    fewest, most = int(whole["n"].min()), int(steps["n"].max())  # type: ignore[arg-type]
     name = "over_time.every" if fewest == most else "over_time.range"
     name = "over_time.whole" if steps.height == 1 else name
     ended = capitalised(say(name, n=most, fewest=fewest, most=most, step=step_name))
