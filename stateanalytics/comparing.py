@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 
+from stateanalytics.core import windows
 from stateanalytics.core.facts import Facts, checked_snapshot
 from stateanalytics.core.joins import own_column, with_group
 from stateanalytics.core.package_tables import package_table
@@ -598,20 +599,8 @@ def _steps(
         raise ArgumentError("The window has too many hours for a table.", 'every="1d"')
     edges = pl.datetime_range(local[0], local[1], every, eager=True, time_unit="us")
     edges = edges.extend(edges[-1:].dt.offset_by(every))
-    # Where clocks go forward at midnight, the day begins an hour later.
-    later = pl.col("at") + pl.duration(hours=1)
-    utc = (
-        edges.alias("at")
-        .to_frame()
-        .select(
-            pl.coalesce(
-                one.dt.replace_time_zone(tz, ambiguous="earliest", non_existent="null")
-                for one in (pl.col("at"), later)
-            ).dt.convert_time_zone("UTC")
-        )
-        .to_series()
-        .unique(maintain_order=True)
-    )
+    at = windows.in_zone(pl.col("at"), tz).dt.convert_time_zone("UTC")
+    utc = edges.alias("at").to_frame().select(at).to_series().unique(maintain_order=True)
     return pl.DataFrame({"since": utc[:-1], "until": utc[1:]})
 
 

@@ -237,11 +237,35 @@ def test_how_hard_runs_were_is_a_row_for_each_of_them(run):
     assert re.search(r"\d+ turns of these sessions: not shown", err)
 
 
-@pytest.mark.slow
-def test_a_code_that_nothing_has_names_one_that_is_like_it(run):
-    code, _, err = run("failures", STORE, "--show", "codes", "--code", "run.faild")
+@pytest.mark.parametrize("show", ["faults", "codes"])
+def test_a_code_that_nothing_has_names_one_that_is_like_it(run, show):
+    code, _, err = run("failures", STORE, "--show", show, "--code", "run.faild")
     assert code == 0
     assert "nothing here has code run.faild or one below it; did you" in err
+    assert "no run failed" not in err
+
+
+def test_a_code_counts_the_same_in_faults_whose_clusters_have_several(rows_of, demo):
+    """A full disk has two codes here, and was found under the more expensive one alone."""
+    several = sa.failures.clusters(demo).filter(pl.col("code").n_unique().over("fault_id") > 1)
+    whole = sa.failures.faults(demo).rows_by_key("fault_id", named=True, unique=True)
+    for row in several.drop_nulls("code").iter_rows(named=True):
+        (fault,) = (
+            sa.failures.faults(demo, code=row["code"])
+            .filter(fault_id=row["fault_id"])
+            .rows(named=True)
+        )
+        counted = ("n_rows", "n_causes", "cost_usd", "run_s", "share", "code")
+        assert [fault[name] for name in counted] == [row[name] for name in counted]
+        assert fault["n_rows"] < whole[row["fault_id"]]["n_rows"]
+    (row,) = rows_of("failures", "--code", "run.failed.artifact_write")
+    assert (row["n_clusters"], row["n_rows"]) == (1, 2)
+
+
+def test_a_code_leaves_a_consequence_the_cause_that_has_another_code(demo):
+    (whole,) = sa.failures.faults(demo).filter(pl.col("cause_id").is_not_null()).rows(named=True)
+    narrowed = sa.failures.faults(demo, code=whole["code"]).filter(fault_id=whole["fault_id"])
+    assert narrowed.select("title", "cause_id").row(0) == (whole["title"], whole["cause_id"])
 
 
 @pytest.mark.slow

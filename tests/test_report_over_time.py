@@ -1,6 +1,6 @@
 """Ends of runs over time, and what has run long."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
@@ -54,6 +54,38 @@ def test_days_of_which_only_a_part_is_in_the_window_say_so():
     rows = over_time(DAYS)["rows"]
     assert rows[0]["is_part"] and rows[0]["label"].endswith("(part)")
     assert not rows[1]["is_part"]
+
+
+def test_the_fewest_runs_of_a_day_are_those_of_a_whole_day():
+    rows = [row for day in range(1, 7) for row in some(f"d{day}-", "completed", 3 + day, days=day)]
+    steps = over_time([*rows, *some("f", "failed", 2, days=2)])
+    assert [row["n"] for row in steps["rows"] if row["is_part"]] == [0, 0]
+    assert steps["finding"].startswith("Between 4 and 9 runs ended each day; ")
+
+
+def test_a_day_whose_midnight_the_clock_skips_has_its_runs():
+    """In Cairo the 24th of April begins at 01:00, in 2026."""
+    rows = [*some("a", "completed", 2, days=33), *some("b", "completed", 1, days=34)]
+    steps = over_time(rows, window=("2026-04-22", "2026-04-26"), tz="Africa/Cairo")["rows"]
+    counted = [(row["label"], row["n"], row["is_part"]) for row in steps]
+    days = ("Wed 22 Apr", "Thu 23 Apr", "Fri 24 Apr", "Sat 25 Apr")
+    assert counted == [(day, n, False) for day, n in zip(days, (0, 1, 2, 0), strict=True)]
+    assert steps[2]["from"] == "2026-04-23T22:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("day", "hours"),
+    [
+        pytest.param("2025-10-26", [("01:00", 0), ("02:00", 1), ("03:00", 0)], id="shown twice"),
+        pytest.param("2026-03-29", [("01:00", 0), ("03:00", 1)], id="skipped"),
+    ],
+)
+def test_an_hour_that_the_clock_shows_twice_or_skips_is_one_step_or_none(day, hours):
+    end = datetime.fromisoformat(f"{day}T01:30+00:00")
+    rows = [ended("x", "completed", days=0, created_at=end, started_at=end, ended_at=end)]
+    window = (f"{day}T01:00", f"{day}T04:00")
+    steps = over_time(rows, window=window, tz="Europe/Berlin")["rows"]
+    assert [(row["label"][-5:], row["n"]) for row in steps] == hours
 
 
 @pytest.mark.slow

@@ -325,20 +325,20 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
     is_fault = (values["cluster"] or "").startswith(FAULT)
     if values["cluster"] is not None and not is_fault and "cluster_id" in frame.columns:
         values["cluster"] = find_cluster(values["cluster"], frame["cluster_id"], snap, **shared)
-    frame = _narrowed(frame, question, code=values["code"], cluster=values["cluster"])
+    frame = _narrowed(frame, question, snap, values)
     if question.shown_as == "parameters" and request.redact:
         frame = _without_masked_words(frame, snap, {**shared, "window": values["window"]})
     if question.shown_as == "clusters" and (request.format == "table" or values["ledger"]):
         frame = _with_states_and_owners(frame, snap, values)
+    is_counted = question.shown_as in ("faults", "clusters")
     if values["of"] == "runs":
         _note_meaning_of_failure(snap, frame)
-        if frame.is_empty() and question.shown_as in ("faults", "clusters"):
+        if frame.is_empty() and is_counted and values["code"] is None:
             note("no run failed; try --of calls for failed calls, --show effort for struggles")
     is_of_calls = values["of"] == "calls" or question.shown_as in ("tools", "calls")
     if is_of_calls and frame.is_empty():
         _note_calls(snap)
-    is_table = request.format == "table" and question.shown_as in ("faults", "clusters")
-    if is_table and frame.height > 1:
+    if is_counted and request.format == "table" and frame.height > 1:
         note("one incident may be in several rows, so n_incidents may add up to too many")
     if question.shown_as == "life":
         _note_ids_of_the_ledger(frame)
@@ -346,18 +346,21 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
 
 
 def _narrowed(
-    frame: pl.DataFrame, question: Question, *, code: str | None, cluster: str | None
+    frame: pl.DataFrame, question: Question, snap: Snapshot, values: Given
 ) -> pl.DataFrame:
+    from stateanalytics.failures.clustering import codes
+    from stateanalytics.failures.counting import is_code
+
+    code, cluster = values["code"], values["cluster"]
     of = "fault_id" if cluster and cluster.startswith(FAULT) else "cluster_id"
     for value, option, column in ((code, "--code", "code"), (cluster, "--cluster", of)):
         is_refused = column not in frame.columns or question.shown_as == "rules"
         if value is not None and is_refused:
             raise click.UsageError(f"{option} does not apply to {question.mode}. Hint: remove it")
     if code is not None:
-        known = frame["code"].drop_nulls().unique().sort()
-        is_below = pl.col("code").str.starts_with(f"{code}.")
-        frame = frame.filter((pl.col("code") == code) | is_below)
+        frame = frame.filter(is_code(code))
         if frame.is_empty():
+            known = codes(snap, of=values["of"])["code"].drop_nulls()
             note(f"nothing here has code {code} or one below it{did_you_mean(code, known)}")
     return frame if cluster is None else frame.filter(pl.col(of).str.starts_with(cluster))
 

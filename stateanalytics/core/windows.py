@@ -36,6 +36,14 @@ def instant(at: datetime) -> pl.Expr:
     return pl.lit((at - EPOCH) // TICK, pl.Int64).cast(pl.Datetime("us", "UTC"))
 
 
+def in_zone(local: pl.Expr, zone: str) -> pl.Expr:
+    """A time that a clock shows, as a moment; where clocks skip it, an hour later."""
+    return pl.coalesce(
+        at.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+        for at in (local, local + pl.duration(hours=1))
+    )
+
+
 @dataclass(frozen=True)
 class Window:
     """A half-open window: ``since`` is part of it, ``until`` is not.

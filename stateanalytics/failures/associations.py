@@ -13,7 +13,7 @@ from stateanalytics.errors import check_columns, check_number, check_share
 from stateanalytics.failures.call_outcomes import RUNS
 from stateanalytics.failures.cause_groups import TITLES
 from stateanalytics.failures.clustering import clusters, count_clusters
-from stateanalytics.failures.counting import count_groups, sorted_by_cost, without_nested
+from stateanalytics.failures.counting import count_groups, is_code, sorted_by_cost, without_nested
 from stateanalytics.failures.failure_rows import ended_runs, find_members, judged_rows, window_of
 from stateanalytics.failures.fault_registry import changed_within, with_registered
 from stateanalytics.failures.fault_table import KEY, LONGEST_TITLE, is_consequence, titles_of_faults
@@ -201,9 +201,8 @@ def _lift(
         .filter(pl.col("at") == pl.col("at").min().over("cluster_id", "dimension", "burst_of_all"))
         .unique([*by_value, "burst"], keep="first", maintain_order=True)
     ).lazy()
-    of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(
-        n_cluster=pl.col("at").n_unique().cast(pl.Int64)
-    )
+    n_cluster = pl.col("at").n_unique().cast(pl.Int64)
+    of_cluster = in_clusters.group_by("cluster_id", "dimension").agg(n_cluster=n_cluster)
     counts = collected(
         in_clusters.group_by(*KEY, "dimension", "value")
         .agg(
@@ -237,6 +236,9 @@ def _lift(
     )
 
 
+_OTHER = " of other codes"
+
+
 def faults(
     snap: Facts,
     *,
@@ -246,6 +248,7 @@ def faults(
     nested: bool = False,
     of: str = RUNS,
     registry: object = None,
+    code: str | None = None,
 ) -> pl.DataFrame:
     """What one person would fix, one row per fault, the most expensive first.
 
@@ -265,6 +268,8 @@ def faults(
         runs, or calls: the calls of tools inside of runs.
     registry : path or polars.DataFrame, optional
         Ids of faults from a file that `register` wrote.
+    code : str, optional
+        Count only this reason code and those below it; shares are of all failures.
 
     Returns
     -------
@@ -295,17 +300,16 @@ def faults(
     rows = judged_rows(snap, policy, of)
     failed = find_members(snap, window=chosen, policy=policy, rules=rules, rows=rows, of=of)
     failed = with_registered(failed, registry, "failures.faults")
+    # What a fault has of other codes is a fault apart: it may be the cause of one.
+    is_asked = pl.lit(value=True) if code is None else is_code(code)
+    other = pl.concat_str("fault_id", pl.lit(_OTHER))
+    failed = failed.with_columns(pl.when(is_asked).then("fault_id").otherwise(other))
     here = rows if chosen is None else within(rows, chosen, as_of=snap.as_of)
     ranked = count_clusters(failed, window=chosen, as_of=snap.as_of)
     ended = ended_runs(here, of)
-    counted = count_faults(
-        failed,
-        ranked,
-        ended,
-        snap.sources,
-        changed=changed_within(registry, chosen, "failures.faults"),
-        versions=program_versions(snap),
-    )
+    changed, versions = changed_within(registry, chosen, "failures.faults"), program_versions(snap)
+    counted = count_faults(failed, ranked, ended, snap.sources, changed=changed, versions=versions)
+    counted = counted.filter(is_asked).with_columns(pl.col("cause_id").str.strip_suffix(_OTHER))
     return counted if nested else without_nested(counted)
 
 
@@ -511,11 +515,8 @@ def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:
         .with_columns(place=pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("i"))
         .filter(pl.col("place") <= n)
     )
-    others = numbered.select(
-        j="i",
-        related_id="cluster_id",
-        **{f"related_{name}": name for name in ("code", "template", "systems")},
-    )
+    names = {f"related_{name}": name for name in ("code", "template", "systems")}
+    others = numbered.select(j="i", related_id="cluster_id", **names)
     cause_title = pl.col("cause_group").replace_strict(dict(TITLES), default=None)
     return (
         pairs.drop("cause_group")

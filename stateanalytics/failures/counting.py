@@ -204,6 +204,11 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
+def is_code(code: str) -> pl.Expr:
+    """Whether a row has a reason code, or one below it."""
+    return (pl.col("code") == code) | pl.col("code").str.starts_with(f"{code}.")
+
+
 def sorted_by_cost(groups: Rows, name: str) -> Rows:
     """Groups of failures in the order of every page, the most expensive first.
 

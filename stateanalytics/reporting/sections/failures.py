@@ -201,11 +201,9 @@ def summarize_failures(material: Material) -> Plain:
     codes = sorted_by_cost(count_groups(failed, ["code"]), "code")
     in_window = count_clusters(failed, window=window, as_of=as_of)
     changed = changed_within(material.registry, window, "report")
-    faults = count_faults(
-        *(failed, in_window, material.ended_runs.collect(), material.facts.sources),
-        changed=changed,
-        versions=program_versions(material.facts),
-    )
+    ended, sources = material.ended_runs.collect(), material.facts.sources
+    versions = program_versions(material.facts)
+    faults = count_faults(failed, in_window, ended, sources, changed=changed, versions=versions)
     clusters = _clusters(material, lives, in_window, faults)
     first, most = clusters.lazy().filter(pl.col("place") < N_OF_CODE), codes.lazy().head(N_CODES)
     shown = first.join(most, on="code", how="semi", nulls_equal=True).collect()

@@ -7,7 +7,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core.joins import collected
-from stateanalytics.core.windows import TICK, day_of, instant, iso_week
+from stateanalytics.core.windows import TICK, day_of, in_zone, instant, iso_week
 from stateanalytics.core.words import capitalised, in_one_line, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
@@ -26,7 +26,7 @@ def summarize_over_time(material: Material) -> Plain:
     every, name = next(fitting, LONGEST_STEP)
     steps = _steps(material, every)
     ended = material.ended_runs.select(
-        from_at=pl.col("placed_at").dt.convert_time_zone(material.zone).dt.truncate(every),
+        from_at=in_zone(_on_clock(pl.col("placed_at"), every, material.zone), material.zone),
         ending=pl.col("outcome").cast(pl.String),
         has_failed=is_failure(),
     )
@@ -34,7 +34,7 @@ def summarize_over_time(material: Material) -> Plain:
         ended.group_by("from_at", "ending").agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
     )
     section = over_time_of(steps, counts, name)
-    at = pl.col("changed_at").dt.convert_time_zone(material.zone).dt.truncate(every)
+    at = in_zone(_on_clock(pl.col("changed_at"), every, material.zone), material.zone)
     moments = material.changes.select(at).to_series()
     marks = list(zip(map(iso, moments), in_one_line(material.changes), strict=True))
     for row in section["rows"]:
@@ -72,16 +72,16 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     """Every step that overlaps the window, with the runs open at its end."""
     window, as_of = material.window, material.facts.as_of
     last = min(window.until - TICK, as_of)
-    first, final = (
-        instant(end).dt.convert_time_zone(material.zone).dt.truncate(every)
-        for end in (window.since, max(window.since, last))
-    )
-    steps = pl.datetime_range(first, final, every, time_unit="us")
-    from_at = pl.col("from_at").dt.convert_time_zone("UTC")
-    steps_until = pl.col("from_at").dt.offset_by(every).dt.convert_time_zone("UTC")
+    ends = (window.since, max(window.since, last))
+    first, final = (_on_clock(instant(end), every, material.zone) for end in ends)
+    local = pl.datetime_range(first, final, every, time_unit="us")
+    until = in_zone(local.dt.offset_by(every), material.zone)
+    from_at, steps_until = (pl.col(x).dt.convert_time_zone("UTC") for x in ("from_at", "until"))
     seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK))
     is_part = (from_at < instant(window.since)) | (seen_until < steps_until)
-    plan = pl.LazyFrame().select(from_at=steps)
+    plan = pl.LazyFrame().select(from_at=in_zone(local, material.zone), until=until)
+    # An hour that the clock skips begins with the next one.
+    plan = plan.unique("from_at", keep="last", maintain_order=True)
     frame = plan.with_columns(seen_until=seen_until, is_part=is_part).collect()
     began = pl.coalesce("started_at", "created_at")
     ended = pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at"))
@@ -92,6 +92,11 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
         for moments in times
     )
     return frame.hstack([(n_began - n_ended).alias("n_open")])
+
+
+def _on_clock(moment: pl.Expr, every: str, zone: str) -> pl.Expr:
+    """When the step of a moment begins, by the clock of the zone."""
+    return moment.dt.convert_time_zone(zone).dt.replace_time_zone(None).dt.truncate(every)
 
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:
@@ -109,7 +114,9 @@ def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.D
 def _finding(steps: pl.DataFrame, step_name: str) -> str:
     if not steps["n"].sum():
         return say("over_time.none")
-    fewest, most = int(steps["n"].min()), int(steps["n"].max())  # type: ignore[arg-type]
+    # A part of a step has fewer for that reason alone.
+    whole = steps.filter(~pl.col("is_part") | pl.col("is_part").all())
+    fewest, most = int(whole["n"].min()), int(steps["n"].max())  # type: ignore[arg-type]
     name = "over_time.every" if fewest == most else "over_time.range"
     name = "over_time.whole" if steps.height == 1 else name
     ended = capitalised(say(name, n=most, fewest=fewest, most=most, step=step_name))
