@@ -443,6 +443,7 @@ _FORBIDDEN = (
 """The error of a tool that a rule or a person with feedback did not allow: the turn continues."""
 _QUESTION_TOOLS = ("question", "plan_exit", "plan_enter")
 """Tools of V1 that return when a person has answered."""
+_ABORTED = "MessageAbortedError"
 _MESSAGE = ["source", "message_id"]
 _TURN = [*SESSION_KEY, "exec_no"]
 _NEEDS_EVENTS = (
@@ -502,9 +503,11 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     ).with_columns(exec_no=first_place.rank("dense").over(SESSION_KEY).cast(pl.Int64))
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
-    # An answer is to every prompt before it, and names the last of them.
-    is_answer = pl.col("role") == "assistant"
-    answered_ms = pl.col("created_ms").filter(is_answer).max().over(SESSION_KEY)
+    # An answer is to every prompt before it, and names the last of them. One that is aborted drops
+    # the prompts that wait for its end.
+    is_answer, is_aborted = pl.col("role") == "assistant", pl.col("error_type") == _ABORTED
+    heard_ms = pl.max_horizontal("created_ms", pl.when(is_aborted).then("completed_ms"))
+    answered_ms = heard_ms.filter(is_answer).max().over(SESSION_KEY)
     parents = assistants.select(*SESSION_KEY, message_id="prompt", has_answer=pl.lit(value=True))
     users = (
         placed.with_columns(is_late=pl.col("created_ms") > answered_ms.fill_null(-1))
@@ -565,7 +568,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
         "permission.rejected": message.str.contains(f"{_REJECTED}|{_FORBIDDEN}"),
         "tool.input.invalid": message.str.contains(r"^The \S+ tool was called with invalid arg"),
         "tool.timeout": message.str.contains("(?:^|: )Request timed out$"),
-        "aborted": message.str.contains("(?i)abort|interrupt"),
+        "aborted": message.str.contains("(?i)abort|interrupt|^task cancelled$"),
     }
     return (
         parts.filter(pl.col("part_type") == "tool")
@@ -630,7 +633,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     is_rejected = ((called_tools & pl.col("is_rejected")) | is_refused).fill_null(value=False)
     # A command of a person that was stopped has no error.
     is_stopped = is_rejected | (pl.col("is_by_person") & pl.col("is_stopped"))
-    is_stopped |= pl.col("error_type") == "MessageAbortedError"
+    is_stopped |= pl.col("error_type") == _ABORTED
     # Where it stopped to call tools, and no message has their results, that is no end.
     ended = done & ~called_tools.fill_null(value=False)
     outcomes = {
