@@ -383,8 +383,8 @@ def _with_notes(results: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     failed = status != "completed"
     # A call that stops one is no note.
     begun = results.filter("is_background")
-    told = begun.select("source", "task_id", result_tool_id="tool_id")
-    stops = results.filter(~pl.col("is_background")).join(told, on=["source", "task_id"])
+    calls = begun.select("source", "task_id", result_tool_id="tool_id")
+    stops = results.filter(~pl.col("is_background")).join(calls, on=["source", "task_id"])
     stops = stops.with_columns(result_status=pl.lit("killed"))
     notes = pl.concat([own(rows.filter(status.is_in(ends))), stops], how="diagonal").select(
         "source", "at", tool_id="result_tool_id", is_error=failed,
