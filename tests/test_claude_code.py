@@ -933,28 +933,30 @@ def test_a_message_is_the_text_of_a_result_whatever_it_begins_with(tmp_path, giv
         ("killed", "was stopped after reaching its background time limit", "timed_out", None),
         # A resume: nothing is known of its end.
         ("stopped", "didn't finish before the previous session ended", "unknown", None),
+        (None, "Successfully stopped task: b1 (pytest)", "interrupted", None),
     ],
 )
 @pytest.mark.parametrize("late", [{}, {"timedOutAfterMs": 2000}])
-def test_tests_in_the_background_end_with_the_note_on_them(
-    tmp_path, late, status, words, outcome, exit_code
-):
+def test_tests_in_the_background_end(tmp_path, late, status, words, outcome, exit_code):
     transcript = begun_transcript()
     transcript.answer(call("t", "Bash", command="pytest"), stop="tool_use", usage=USAGE)
     transcript.result("t", "It runs.", toolUseResult={"backgroundTaskId": "b1", **late})
     begun = transcript.now
     name = f'<summary>Background command "my "own" words" {words}</summary>'
     note = f"<task-id>b1</task-id><tool-use-id>t</tool-use-id><status>{status}</status>{name}"
-    for operation in ("enqueue", "remove"):
+    for operation in ("enqueue", "remove") if status else ():
         transcript.add("queue-operation", 60, uuid=None, operation=operation, content=note)
+    if not status:
+        transcript.answer(call("s", "TaskStop", task_id="b1"), stop="tool_use", usage=USAGE)
+        transcript.result("s", words, 56, toolUseResult={"task_id": "b1"})
     facts = facts_of(tmp_path, transcript)
-    [row] = sa.failures.calls(facts).to_dicts()
+    row, *stop = sa.failures.calls(facts).sort("started_at").to_dicts()
+    assert [other["outcome"] for other in stop] == ["ok"][: not status]
     assert (row["outcome"], row["exit_code"]) == (outcome, exit_code)
     assert "own" not in (row["message"] or "")
     assert row["ended_at"] == begun + after(outcome != "unknown")
-    assert sa.failures.signs(facts).filter(sign="tests_failing").height == (
-        outcome in ("failed", "timed_out")
-    )
+    n_failing = sa.failures.signs(facts).filter(sign="tests_failing").height
+    assert n_failing == (outcome in ("failed", "timed_out"))
     past = facts_at(facts, begun).facts
     assert sa.failures.calls(past)["outcome"].to_list() == ["unknown"]
     assert "tests_failing" not in sa.failures.signs(past)["sign"]

@@ -260,14 +260,14 @@ def test_the_last_turn_is_read_off_its_records(tmp_path: Path) -> None:
         ("aborted before dispatch", INTERRUPTED),
         ("Wall time: 2.3 seconds\naborted by user", INTERRUPTED),
         ("The docs say: aborted before dispatch", None),
+        ("request_user_input is unavailable in Default mode", "invocation.failed.tool_error"),
+        ("invalid agent id x: Error(ParseChar)", "invocation.failed.tool_error"),
         ("exec command rejected by user", DECLINED),
+        ("approval policy is Never; reject command — you cannot ask", DECLINED),
+        ("MCP tool call requires approval, but approval policy is never", DECLINED),
         ("patch rejected by user", DECLINED),
         ("`git push` rejected: blocked by policy", DECLINED),
-        (
-            "exec_command failed for `rm x`: CreateProcess { message: "
-            '"Rejected(\\"rejected by user\\")" }',
-            DECLINED,
-        ),
+        ('failed: CreateProcess { message: "Rejected(\\"rejected by user\\")" }', DECLINED),
         ("err: user cancelled MCP tool call", DECLINED),
         ("exec_command failed for `ls`: no such directory", "invocation.failed.tool_error"),
         ("The docs say: a patch rejected by user is kept", None),
@@ -292,6 +292,9 @@ def test_a_call_is_judged_by_its_words_where_nothing_else_says(tmp_path, output,
 LATE = {"message": "Caused by:\n    timed out awaiting tools/call after 3s"}
 RUNS_ON = "Process running with session ID 7\nOutput:\n"
 STOPPED = ("interrupted", "interrupted", None)
+UNBEGUN = {"type": "CommandExecution", "exit_code": -1, "aggregated_output": "No folder"}
+REPLY = {"content": [{"type": "text", "text": 'Rejected("2 rows") user rejected MCP tool call'}]}
+REPLIED = {"type": "McpToolCall", "status": "completed", "result": REPLY}
 LOCKED = {"content": [{"type": "text", "text": 'It is "locked"'}], "isError": True}
 
 
@@ -301,6 +304,8 @@ LOCKED = {"content": [{"type": "text", "text": 'It is "locked"'}], "isError": Tr
         ({"type": "McpToolCall", "error": LATE}, "", ("timed_out", "timeout", LATE["message"])),
         ({"type": "McpToolCall", "result": LOCKED}, "", ("failed", "tool_error", 'It is "locked"')),
         ({"type": "CommandExecution", "exit_code": -1}, RUNS_ON, STOPPED),
+        (UNBEGUN, 'Rejected("No folder")', ("failed", "exit_nonzero", "No folder")),
+        (REPLIED, "Wall time: 1", ("ok", None, None)),
     ],
 )
 def test_the_event_of_a_call_says_how_it_ended(tmp_path: Path, item, answer, expected) -> None:

@@ -349,14 +349,14 @@ def test_runs_one_after_another_have_each_its_transcript(spans, random) -> None:
     assert not rows or pairs(*rows) == (expected, 0)
 
 
-def test_tokens_are_those_of_the_transcripts_where_the_driver_tells_fewer() -> None:
+def test_usage_is_that_of_the_transcripts_where_the_driver_recorded_less() -> None:
     usage = ("n_input_tokens", "n_cache_read_tokens", "n_cache_write_tokens", "cost_usd", "model")
     none = dict.fromkeys(usage)
     entities = ENTITIES.conform(
         frame(
             ran("d", 0, 60, **none) | {"n_input_tokens": 10, "n_output_tokens": 9, "cost_usd": 0.5},
             wrote("t", 1, 59, 9) | none | {"n_input_tokens": 40, "cost_usd": 0.4},
-            ran("e", 100, 160, **none) | {"n_input_tokens": 0, "n_output_tokens": 0},
+            ran("e", 100, 160, **none) | {"n_input_tokens": 0, "cost_usd": 0.1},
             wrote("u", 101, 159, 7) | none | {"n_input_tokens": 30, "cost_usd": 0.4},
         )
     )

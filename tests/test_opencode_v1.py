@@ -68,6 +68,29 @@ def test_a_prompt_that_an_answer_took_up_with_another_one_waits_for_nothing(tmp_
     assert (told["lifecycle"], told["health"]) == ("completed", "ok")
 
 
+def test_work_that_goes_on_with_a_prompt_that_came_meanwhile_did_not_crash(tmp_path):
+    times = {"created": T0 + 20_000, "completed": T0 + 35_000}
+    called = v1_message(2, finish="tool-calls", parts=[v1_call()], time=times)
+    both = v1_message(4, parentID="msg_3", parts=[TEXT])
+    facts = v1_export(tmp_path, PROMPT, called, v1_message(3, "user", parts=[TEXT]), both)
+    assert shown(facts, "turn") == [WELL, WELL]
+    killed = v1_message(4, "user", parts=[TEXT]), v1_message(5, parentID="msg_4", parts=[TEXT])
+    facts = v1_export(tmp_path, PROMPT, called, *killed)
+    assert facts.details["opencode_executions"]["outcome"].to_list() == ["crashed", "succeeded"]
+
+
+def test_an_answer_in_the_shape_that_was_asked_for_ends_its_turn(tmp_path):
+    shaped = v1_message(2, finish="tool-calls", parts=[v1_call("StructuredOutput")])
+    assert session_of(v1_export(tmp_path, PROMPT, shaped, n_silent_s=9999))["health"] == "ok"
+
+
+def test_a_prompt_that_waits_is_dropped_with_the_work_that_a_person_stops(tmp_path):
+    times = {"created": T0 + 20_000, "completed": T0 + 35_000}
+    stopped = v1_message(2, time=times, error={"name": "MessageAbortedError", "data": {}})
+    facts = v1_export(tmp_path, PROMPT, stopped, v1_message(3, "user"), n_silent_s=9999)
+    assert session_of(facts)["lifecycle"] == "cancelled"
+
+
 def test_a_prompt_behind_open_work_is_no_second_turn(tmp_path):
     working = v1_message(2, finish=None, time={"created": PROMPT["info"]["time"]["created"] + 1})
     facts = v1_export(tmp_path, PROMPT, working, v1_message(3, "user"), n_silent_s=700)
@@ -77,50 +100,35 @@ def test_a_prompt_behind_open_work_is_no_second_turn(tmp_path):
 
 LIMIT = "shell tool terminated command after exceeding timeout 2000 ms. If this command is expected"
 LIMIT_0 = "(Command timed out after 2000 ms)"
+NO_ANSWER = "MCP error -32001: Request timed out"
+RULE = "The user has specified a rule which prevents you from it"
+CTRL_C = "<bash_metadata>\nUser aborted the command\n</bash_metadata>"
+TIMED_OUT, INVALID = "timed_out.own_limit", "failed.tool_input_invalid"
 CALLS = {
-    "exit 7": (v1_call(metadata={"exit": 7}), "failed", "invocation.failed.exit_nonzero"),
-    "exit 0": (v1_call(metadata={"exit": 0}, output="exceeding timeout 5 ms"), "succeeded", ""),
-    "time limit": (
-        v1_call(output=f"a\n\n<shell_metadata>\n{LIMIT}\n</shell_metadata>"),
-        *("timed_out", "invocation.timed_out.own_limit"),
-    ),
-    "time limit, 0.x": (
-        v1_call(output=f"a\n\n{LIMIT_0}"),
-        "timed_out",
-        "invocation.timed_out.own_limit",
-    ),
-    "a command that prints the words": (v1_call("read", output=LIMIT_0), "succeeded", ""),
-    "Ctrl-C": (
-        v1_call(output="a\n\n<bash_metadata>\nUser aborted the command\n</bash_metadata>"),
-        *("cancelled", "invocation.cancelled.interrupted"),
-    ),
-    "refused arguments": (
-        v1_call(status="error", error="The read tool was called with invalid arguments: x"),
-        *("failed", "invocation.failed.tool_input_invalid"),
-    ),
-    "wrong arguments": (
-        v1_call("invalid", input={"tool": "edit", "error": "Invalid input for tool edit"}),
-        *("failed", "invocation.failed.tool_input_invalid"),
-    ),
-    "no such tool": (
-        v1_call("invalid", input={"error": "Model tried to call unavailable tool 'ls'"}),
-        *("failed", "invocation.failed.tool_unknown"),
-    ),
-    "forbidden by a rule": (
-        v1_call(status="error", error="The user has specified a rule which prevents you from it"),
-        *("failed", "invocation.failed.permission_rejected"),
-    ),
+    "exit 7": (v1_call(metadata={"exit": 7}), "failed.exit_nonzero"),
+    "exit 0": (v1_call(metadata={"exit": 0}, output="exceeding timeout 5 ms"), ""),
+    "time limit": (v1_call(output=f"<shell_metadata>\n{LIMIT}\n</shell_metadata>"), TIMED_OUT),
+    "time limit, 0.x": (v1_call(output=f"a\n\n{LIMIT_0}"), TIMED_OUT),
+    "time limit of an MCP server": (v1_call("m_x", "error", error=NO_ANSWER), TIMED_OUT),
+    "a command that prints the words": (v1_call("read", output=LIMIT_0), ""),
+    "Ctrl-C": (v1_call(output=f"a\n\n{CTRL_C}"), "cancelled.interrupted"),
+    "bad input": (v1_call("x", "error", error="The x tool was called with invalid arg"), INVALID),
+    "wrong input": (v1_call("invalid", input={"error": "Invalid input for tool edit"}), INVALID),
+    "no tool": (v1_call("invalid", input={"error": "unavailable tool"}), "failed.tool_unknown"),
+    "stopped": (v1_call("task", "error", error="Task cancelled"), "failed.aborted"),
+    "forbidden by a rule": (v1_call("x", "error", error=RULE), "failed.permission_rejected"),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_completed_without_success_is_none(tmp_path, name):
-    call, lifecycle, code = CALLS[name]
+    call, code = CALLS[name]
+    expected = (code.split(".")[0] or "succeeded", code and f"invocation.{code}")
     answer = v1_message(2, parts=[TEXT, call])
     facts = v1_export(tmp_path, PROMPT, answer)
     told = sa.states(facts).filter(entity_type="tool_call").row(0, named=True)
-    assert (told["lifecycle"], told["reason_codes"] or "") == (lifecycle, code)
+    assert (told["lifecycle"], told["reason_codes"] or "") == expected
     reasons = facts.entities.filter(entity_type="tool_call")["recorded_reasons"].item()
     assert {one["dimension"] for one in json.loads(reasons or "[]")} <= {"lifecycle"}
     assert session_of(facts)["lifecycle"] == "completed"
@@ -143,8 +151,7 @@ def test_calls_of_later_versions_are_judged_by_the_same_rules(tmp_path):
     }
     facts = facts_of(tmp_path, *in_sessions(lives))
     codes = sa.states(facts).filter(entity_type="tool_call").sort("entity_id")["reason_codes"]
-    own_limit = "invocation.timed_out.own_limit"
-    assert codes.to_list() == ["invocation.failed.exit_nonzero", own_limit, None]
+    assert codes.to_list() == ["invocation.failed.exit_nonzero", f"invocation.{TIMED_OUT}", None]
 
 
 def test_what_messages_do_not_tell_is_null_and_messages_are_counted(tmp_path):

@@ -375,7 +375,7 @@ def _counted_links(entities: pl.DataFrame, uncounted: pl.DataFrame | None) -> pl
 
 
 def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Entities, in which drivers without usage have that of the transcripts that they drove.
+    """Entities, in which drivers have the usage of their transcripts where they recorded less.
 
     Parameters
     ----------
@@ -404,20 +404,10 @@ def with_usage(entities: pl.DataFrame, uncounted: pl.DataFrame | None = None) ->
         .agg(total(*_USAGE).name.suffix("_driven"), *last)
     )
     joined = entities.join(of_drivers, on=_DRIVER, how="left", maintain_order="left")
-    # A driver that failed may record zero, or tokens without those of the cache.
-    has_no_usage = pl.all_horizontal(pl.col(_USAGE).fill_null(0) == 0)
-    own = pl.when(
-        ~has_no_usage | pl.all_horizontal(pl.col(f"{name}_driven").is_null() for name in _USAGE)
-    )
+    # A driver that failed may record zero, one of several rounds the last alone, and all may leave
+    # the tokens of the cache out.
     return joined.with_columns(
-        *(
-            pl.max_horizontal(name, f"{name}_driven").alias(name)
-            for name in _USAGE
-            if name != "cost_usd"
-        ),
-        own.then("cost_usd")
-        .otherwise(pl.coalesce("cost_usd_driven", "cost_usd"))
-        .alias("cost_usd"),
+        *(pl.max_horizontal(name, f"{name}_driven").alias(name) for name in _USAGE),
         *(pl.coalesce(name, f"{name}_driven").alias(name) for name in ("model", "provider")),
     ).select(entities.columns)
 

@@ -314,7 +314,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
     """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
     columns = (
         *("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated"),
-        *("answer_id", "message_id", "result_agent_id", "denial", "n_output_tokens"),
+        *("answer_id", "message_id", "result_agent_id", "task_id", "denial", "n_output_tokens"),
     )
     # A process that a signal ends records its costs before it stops its calls.
     place = [pl.max_horizontal("by", "exited_at"), "seq"]
@@ -389,13 +389,18 @@ def _with_notes(results: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     is_limit = pl.col("error_message").str.ends_with("time limit")
     stopped = pl.when(is_limit).then(pl.lit("timeout")).when(status == "killed")
     failed = status != "completed"
-    notes = own(rows.filter(status.is_in(ends))).select(
+    # A call that stops one is no note.
+    begun = results.filter("is_background")
+    calls = begun.select("source", "task_id", result_tool_id="tool_id")
+    stops = results.filter(~pl.col("is_background")).join(calls, on=["source", "task_id"])
+    stops = stops.with_columns(result_status=pl.lit("killed"))
+    notes = pl.concat([own(rows.filter(status.is_in(ends))), stops], how="diagonal").select(
         "source", "at", tool_id="result_tool_id", is_error=failed,
         error_message=pl.when(failed).then("error_message"),
         is_background=pl.lit(value=False), denial=stopped.then(pl.lit("cancelled")),
     )  # fmt: skip
     call = ["source", "tool_id"]
-    ended = notes.join(results.filter("is_background"), on=call, how="semi").sort("at")
+    ended = notes.join(begun, on=call, how="semi").sort("at")
     return results.update(ended.unique(call, keep="first"), on=call, include_nulls=True)
 
 
@@ -407,24 +412,17 @@ def _replaced(rows: pl.DataFrame) -> pl.DataFrame:
     answers = own(rows.lazy()).drop_nulls("answer_id").group_by(*THREAD, "answer_id")
     first_lines = answers.agg(pl.col("parent_uuid", "seq").sort_by("seq").first())
     last = pl.col("seq").max().over(*THREAD, "parent_uuid")
-    return (
-        first_lines.drop_nulls("parent_uuid")
-        .filter(pl.col("seq") < last)
-        .select(*THREAD, "answer_id", is_replaced=pl.lit(value=True))
-        .collect()
-    )
+    older = first_lines.drop_nulls("parent_uuid").filter(pl.col("seq") < last)
+    return older.select(*THREAD, "answer_id", is_replaced=pl.lit(value=True)).collect()
 
 
 def _children(rows: pl.DataFrame, results: pl.DataFrame) -> pl.DataFrame:
     """The subagent that a call started, by its result, its progress or the subagent's note."""
     columns = ("source", "tool_id", "owner_id", "result_agent_id")
     named = rows.lazy().with_columns(tool_id="result_tool_id")
-    return (
-        pl.concat([frame.select(columns).drop_nulls() for frame in (results.lazy(), named)])
-        .collect()
-        .unique(["source", "tool_id"], keep="first", maintain_order=True)
-        .select("source", "tool_id", child_thread_id=_SUBAGENT)
-    )
+    both = pl.concat(frame.select(columns).drop_nulls() for frame in (results.lazy(), named))
+    first = both.collect().unique(["source", "tool_id"], keep="first", maintain_order=True)
+    return first.select("source", "tool_id", child_thread_id=_SUBAGENT)
 
 
 def sessions_of(
@@ -492,8 +490,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         pl.col(USAGE).sum(), n_answers=pl.len(), model=pl.col("model").drop_nulls().last()
     )
     turns = left_joined(_record_facts(rows), of_messages, _call_counts(tools, rows), on=TURN)
-    turns = left_joined(turns, _reported_ends(rows), on=THREAD)
-    turns = _with_exits(turns, rows)
+    turns = _with_exits(left_joined(turns, _reported_ends(rows), on=THREAD), rows)
     counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     known = turns.with_columns(
         pl.col(counts).fill_null(0),

@@ -246,6 +246,10 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
         read_from="toolUseResult.agentId|data.agentId",
     )
     result_tool_id = Text("tool call that it is progress of", read_from="parentToolUseID")
+    task_id = Text(
+        "command that goes on in the background from here, or is stopped here",
+        read_from="toolUseResult.backgroundTaskId|toolUseResult.task_id|toolUseResult.shell_id",
+    )
     result_status = Text(
         "how that subagent ended, by its parent's record", read_from="toolUseResult.status"
     )

@@ -320,8 +320,8 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     is_implied = is_search | (is_event & (pl.col("kind") == "item_completed") & ~is_written)
     calls = known.filter(is_call | is_implied).unique(call, keep="first", maintain_order=True)
     results = known.filter(pl.col("what").is_in(["result", "tool_end"]))
-    numbers = ("exit_code", "duration_s")
-    flags = ("is_error", "is_cancelled", "is_declined", "is_timed_out", "is_background")
+    exact = ("exit_code", "duration_s", "is_declined")
+    flags = ("is_error", "is_cancelled", "is_timed_out", "is_background")
     # What it printed is the message of a command that ended in the background.
     is_command = pl.col("item").eq_missing("CommandExecution")
     ends = results.group_by(call, maintain_order=True).agg(
@@ -331,7 +331,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
                 pl.col(name).filter(is_event).drop_nulls().first(),
                 pl.col(name).drop_nulls().first(),
             )
-            for name in numbers
+            for name in exact
         ),
         *(pl.col(name).any() for name in flags),
         pl.col(*RESULTS.dtypes).drop_nulls().first(),
@@ -343,7 +343,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         ended_at=pl.when(pl.col("is_background").any()).then(at.max()).otherwise(at.min()),
         has_result=pl.lit(value=True),
     )
-    joined = calls.drop(*numbers, *flags, "error_message", *RESULTS.dtypes).join(
+    joined = calls.drop(*exact, *flags, "error_message", *RESULTS.dtypes).join(
         ends, on=call, how="left", maintain_order="left"
     )
     has_result = pl.col("has_result").fill_null(value=False)
@@ -360,7 +360,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     # Codex ends what still runs in the background when a turn ends.
     is_ended = (pl.col("is_background") & (pl.col("exit_code") == -1)).fill_null(value=False)
     is_cancelled = pl.col("is_cancelled") | is_ended
-    is_over = is_cancelled | pl.col("is_declined")
+    is_over = is_cancelled | pl.col("is_declined").fill_null(value=False)
     causes = {
         "permission_rejected": pl.col("is_declined"),
         "interrupted": is_cancelled,

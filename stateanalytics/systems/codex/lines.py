@@ -63,19 +63,20 @@ _COMMAND_IN_SCRIPT = rf'\bcmd"?\s*[:=]\s*{_QUOTED}'
 _RUNS_ON = r"(?m)^Process running with session ID"
 _ABORTED = r"(?i)^(?:Wall time: [\d.]+ seconds\n)?aborted (?:by user|before dispatch)"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
-_ABORTED_EXIT = -1
 # A call that never ran has neither an event nor an exit code: only these words.
 _FAILED_IN_WORDS = (
     r"^(?:unsupported (?:custom tool )?call: |apply_patch verification failed"
     r"|failed to parse function arguments|(?:exec_command|shell|write_stdin) failed\b"
-    r"|unable to (?:locate|read|process|resolve) image\b"
-    r"|execution error: )"
+    r"|unable to (?:locate|read|process|resolve) image\b|image path `|request_user_input is un"
+    r"|(?:invalid agent id|agent with id|unknown agent_type|unknown MCP server|cannot create a new"
+    r"|cannot update|Provide one of:|agent ids must be|execution error:) )"
 )
 # Nor has a call that a person or a rule refused.
 _DECLINED_IN_WORDS = (
     r"^(?:(?:exec command|patch|apply_patch) )?rejected by user|^This action was rejected\b"
     r"|user (?:rejected|cancelled) MCP tool call\s*$|rejected: (?:blocked by policy|approval)"
-    r'|\bRejected\(\\?"'
+    r'|\bRejected\(\\?"|^MCP tool call cancelled'
+    r"|^(?:MCP tool call requires approval, but )?approval policy is (?i:never)\b"
 )
 _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
@@ -146,15 +147,8 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     )
     # The provider's note above an output has times of its own.
     # Older releases write an object, with how long it took next to the output.
-    given = pl.when(what == "result").then(
-        pl.coalesce(
-            _below(pl.col("output")),
-            pl.col("output")
-            .str.extract(_OUTPUT_IN_JSON)
-            .str.replace_all("\\n", "\n", literal=True),
-            "output",
-        )
-    )
+    in_object = pl.col("output").str.extract(_OUTPUT_IN_JSON).str.replace_many({"\\n": "\n"})
+    given = if_result.then(pl.coalesce(_below(pl.col("output")), in_object, "output"))
     asked, results = (read.select(texts).to_series() for texts in (_asked(), given))
     read = read.hstack([*inputs_of(asked), *results_of(results)])
     first = pl.coalesce("text", words.list.first()).str.slice(0, _MOST_ERROR_CHARS)
@@ -231,6 +225,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(_message=message)
     is_result = pl.col("what").is_in(["result", "tool_end"])
     is_event, status = pl.col("what") == "tool_end", pl.col("status").str.to_lowercase()
+    has_status = status.is_not_null()  # older events have no word for a refusal
     signs = (
         pl.col("exit_code") != 0,
         is_event & ~pl.col("is_success"),
@@ -240,15 +235,16 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("exit_code").is_null() & pl.col("result").str.contains(_FAILED_IN_WORDS),
         pl.col("script") == "failed",
     )
-    is_stopped = pl.col("exit_code") == _ABORTED_EXIT
     stops = (
         pl.col("head").str.contains(_ABORTED),
         pl.col("script") == "terminated",
-        is_stopped & pl.col("result").str.contains(_ABORTED_COMMAND),
+        (pl.col("exit_code") == -1) & pl.col("result").str.contains(_ABORTED_COMMAND),
     )
     refusals = (
         is_event & (status == "declined"),
-        pl.col("exit_code").is_null() & pl.col("_message").str.contains(_DECLINED_IN_WORDS),
+        # What an MCP server replies may look like anything, too.
+        pl.coalesce("exit_code", "reply").is_null()
+        & pl.col("_message").str.contains(_DECLINED_IN_WORDS),
     )
     is_late = (pl.col("exit_code") == 124) & pl.col("result").str.contains("timed out")
     is_late |= pl.col("refused").str.contains("timed out awaiting tools/call")
@@ -261,7 +257,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     return typed.with_columns(
         is_error=if_result.then(is_error),
         is_cancelled=if_result.then(is_cancelled),
-        is_declined=if_result.then(is_declined),
+        is_declined=pl.when(is_result & (is_declined | ~is_event | has_status)).then(is_declined),
         is_timed_out=if_result.then(is_late.fill_null(value=False)),
         error_message=pl.when(~is_result | is_error)
         .then(if_result.then("_message").otherwise("error_message"))

@@ -443,6 +443,7 @@ _FORBIDDEN = (
 """The error of a tool that a rule or a person with feedback did not allow: the turn continues."""
 _QUESTION_TOOLS = ("question", "plan_exit", "plan_enter")
 """Tools of V1 that return when a person has answered."""
+_ABORTED = "MessageAbortedError"
 _MESSAGE = ["source", "message_id"]
 _TURN = [*SESSION_KEY, "exec_no"]
 _NEEDS_EVENTS = (
@@ -489,7 +490,8 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     # A full context may be compacted before a prompt is answered: both are its turn.
     asked = ((pl.col("role") == "user") & ~is_by_itself).cum_sum().over(SESSION_KEY)
     placed = placed.with_columns(is_by_itself=is_by_itself, asked=asked).with_columns(
-        pl.col("asked").min().over(*SESSION_KEY, "prompt")
+        pl.col("asked").min().over(*SESSION_KEY, "prompt"),
+        prompted_ms=pl.col("created_ms").min().over(*SESSION_KEY, "prompt"),
     )
     assistants = placed.filter(pl.col("role") == "assistant").with_columns(
         pl.col("prompt").fill_null("")
@@ -501,9 +503,11 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     ).with_columns(exec_no=first_place.rank("dense").over(SESSION_KEY).cast(pl.Int64))
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
-    # An answer is to every prompt before it, and names the last of them.
-    is_answer = pl.col("role") == "assistant"
-    answered_ms = pl.col("created_ms").filter(is_answer).max().over(SESSION_KEY)
+    # An answer is to every prompt before it, and names the last of them. One that is aborted drops
+    # the prompts that wait for its end.
+    is_answer, is_aborted = pl.col("role") == "assistant", pl.col("error_type") == _ABORTED
+    heard_ms = pl.max_horizontal("created_ms", pl.when(is_aborted).then("completed_ms"))
+    answered_ms = heard_ms.filter(is_answer).max().over(SESSION_KEY)
     parents = assistants.select(*SESSION_KEY, message_id="prompt", has_answer=pl.lit(value=True))
     users = (
         placed.with_columns(is_late=pl.col("created_ms") > answered_ms.fill_null(-1))
@@ -533,6 +537,8 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
     of_tools = tools.group_by(_MESSAGE).agg(
         tool_ms=pl.max_horizontal("ended_ms", "called_ms").max(),
         is_rejected=pl.col("error_message").str.contains(_REJECTED).any(),
+        # The answer in the shape that was asked for is a call that ends its turn.
+        is_shaped=((pl.col("name") == "StructuredOutput") & (pl.col("state") == "completed")).any(),
     )
     has_error = pl.col("error_type").is_not_null()
     is_by_model = pl.col("prompt_says").ne_missing("ran")
@@ -561,7 +567,8 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
     stopped_by = {
         "permission.rejected": message.str.contains(f"{_REJECTED}|{_FORBIDDEN}"),
         "tool.input.invalid": message.str.contains(r"^The \S+ tool was called with invalid arg"),
-        "aborted": message.str.contains("(?i)abort|interrupt"),
+        "tool.timeout": message.str.contains("(?:^|: )Request timed out$"),
+        "aborted": message.str.contains("(?i)abort|interrupt|^task cancelled$"),
     }
     return (
         parts.filter(pl.col("part_type") == "tool")
@@ -599,11 +606,12 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     )
     of_steps = steps.group_by(_TURN, maintain_order=True).agg(
         pl.col(last).last(),
+        pl.col("asked", "prompted_ms").first(),
+        is_shaped=pl.col("is_shaped").last().fill_null(value=False),
         end_event_id=pl.col("message_id").last(),
         is_correction=pl.col("prompt_says").first().eq_missing("corrects"),
         is_by_person=pl.col("prompt_says").first().eq_missing("ran"),
         is_by_itself=pl.col("is_by_itself").any(),
-        asked=pl.col("asked").first(),
         n_compactions=pl.col("is_compaction").any().cast(pl.Int64),
         last_completed_ms=pl.col("completed_ms").last(),
         started_ms=pl.col("started_ms").min(),
@@ -619,28 +627,26 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     )
     joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
-    called_tools = done & (pl.col("last_finish") == "tool-calls")
+    called_tools = done & (pl.col("last_finish") == "tool-calls") & ~pl.col("is_shaped")
     # A loop of calls asks for permission outside of any call.
     is_refused = pl.col("error_message").str.contains(_REJECTED)
     is_rejected = ((called_tools & pl.col("is_rejected")) | is_refused).fill_null(value=False)
     # A command of a person that was stopped has no error.
-    is_stopped = pl.col("is_by_person") & pl.col("is_stopped")
-    is_aborted = is_stopped | (pl.col("error_type") == "MessageAbortedError")
+    is_stopped = is_rejected | (pl.col("is_by_person") & pl.col("is_stopped"))
+    is_stopped |= pl.col("error_type") == _ABORTED
     # Where it stopped to call tools, and no message has their results, that is no end.
     ended = done & ~called_tools.fill_null(value=False)
     outcomes = {
-        "interrupted": is_aborted,
-        "rejected": is_rejected,
+        "interrupted": is_stopped,
         "failed": pl.col("error_type").is_not_null(),
         "succeeded": ended & (pl.col("last_finish").is_not_null() | pl.col("is_by_person")),
         "unknown": ended,
     }
-    # One that stopped to call tools has an end where opencode itself asked the model to go on.
-    goes_on = pl.col("is_by_itself").shift(-1).over(SESSION_KEY)
-    outcome = pl.coalesce(
-        first_that_holds(outcomes).replace({"rejected": "interrupted"}),
-        pl.when(goes_on).then(pl.lit("succeeded")),
-    )
+    # One that stopped to call tools has an end where opencode itself asked the model to go on, or
+    # where a prompt came while it worked: the answer to that is to both.
+    is_joined = pl.col("prompted_ms").shift(-1) < pl.col("last_completed_ms")
+    goes_on = pl.col("is_by_itself").shift(-1).over(SESSION_KEY) | is_joined.over(SESSION_KEY)
+    outcome = pl.coalesce(first_that_holds(outcomes), pl.when(goes_on).then(pl.lit("succeeded")))
     return joined.with_columns(
         pl.col("n_tools", "n_tools_completed", "n_tools_running", "n_pending_asks").fill_null(0),
         n_steps=pl.when("is_by_person").then(0).otherwise("n_steps"),
@@ -651,7 +657,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
             outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
         ),
         ended_ms=pl.when(outcome.is_not_null()).then("last_completed_ms"),
-        reason=pl.when(is_aborted | is_rejected).then(pl.lit("user")),
+        reason=pl.when(is_stopped).then(pl.lit("user")),
         is_declined=is_rejected,
         has_output=(pl.col("n_text_chars") > 0)
         | (pl.col("n_tools_completed") > 0)

@@ -337,7 +337,7 @@ def _call_situations(calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFr
     rules = {
         "blocked": pl.col("is_blocked"),
         "stopped": ended & (cause == "interrupted"),
-        "timed_out": ended & (cause == "timeout"),
+        "timed_out": cause == "timeout",
         "succeeded": ended & cause.is_null(),
         "failed_command": ended,
         "cancelled": failed & aborted & cancelled & ~pl.col("is_stale").fill_null(value=False),
