@@ -342,6 +342,7 @@ SCRIPTS = [
     ("completed", [RESULT % (0, "a"), RESULT % (2, "b")], *EXITED_2),
     ("completed", [RESULT % (0, '{\\"exit_code\\":1}')], "ok", None, 0, None),
     ("completed", [json.dumps(json.loads(RESULT % (2, "a")), indent=2)], *EXITED_2),
+    ("completed", ['{"chunk_id":"a1","exit_code":2}\nno net'], *EXITED_2),
     ("completed", ['{"exit_code":1}'], "ok", None, None, None),
     ("failed", ["Script error:\nError: x"], "failed", "tool_error", None, None),
     ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
@@ -368,7 +369,7 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
     assert running == [f"c{len(SCRIPTS) - 1}"]
     messages = calls(facts).filter(cause="tool_error")["message"].to_list()
     messages += calls(facts).filter(exit_code=2)["message"].to_list()
-    assert messages == ["Script error:\nError: x", "a\n\nb", "a"]
+    assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net"]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ _NOTHING_BELOW = r"\nOutput:\s*$"
 _TEXT_BEGINS = '{"type":"input_text","text":"'
 _BETWEEN_TEXTS = f'"}},{_TEXT_BEGINS}'
 _RESULT_IN_SCRIPT = r'\{\s*"(?:chunk_id|wall_time_seconds)"\s*:[^{}]{0,200}'
+_HEAD_IN_SCRIPT = rf"^\s*{_RESULT_IN_SCRIPT}\}}"
 _EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code"\s*:\s*(%s)\b'
 _OUTPUT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"output"\s*:\s*"'
 _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
@@ -221,7 +222,8 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     typed = rows.with_columns(
         pl.col("exit_code").cast(pl.Int64, strict=False),
         pl.col("duration_s").cast(pl.Float64, strict=False),
-        _output=_below(pl.col("result")).str.strip_chars(),
+        # A script may print the whole result of a command, of which only the end is its output.
+        _output=_below(pl.col("result")).str.replace(_HEAD_IN_SCRIPT, "").str.strip_chars(),
     ).with_columns(_message=message)
     is_result = pl.col("what").is_in(["result", "tool_end"])
     is_event, status = pl.col("what") == "tool_end", pl.col("status").str.to_lowercase()
