@@ -199,7 +199,9 @@ def rows_of(
     """
     if rows is not None:
         return rows
-    return population(snap.entities, states_at_hand(snap, states, policy=policy), as_of=snap.as_of)
+    # States refuse what is no snapshot.
+    judged = states_at_hand(snap, states, policy=policy)
+    return population(snap.entities, judged, as_of=snap.as_of)
 
 
 def within(
