@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.failures.struggles import signs
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
 from stateanalytics.systems.codex import frames
@@ -315,6 +316,36 @@ def test_the_event_of_a_call_says_how_it_ended(tmp_path: Path, item, answer, exp
     rollout.event("item_completed", 9.0, item={"id": "c", "status": "failed", **item})
     facts = facts_of(tmp_path, rollout)
     assert calls(facts).select("outcome", "cause", "message").rows() == [expected]
+
+
+def test_who_waits_for_a_command_does_not_repeat_itself(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    rollout.call("c", cmd="make")
+    rollout.result("c", RUNS_ON)
+    for number in range(5):
+        rollout.call(f"p{number}", "write_stdin", session_id=7, chars="")
+        rollout.result(f"p{number}", RUNS_ON)
+    for number in range(5):
+        script = "text(await tools.write_stdin({session_id: 7, chars: ''}))"
+        rollout.item("custom_tool_call", name="exec", input=script, call_id=f"s{number}")
+        rollout.item("custom_tool_call_output", call_id=f"s{number}", output="Script completed")
+    facts = facts_of(tmp_path, rollout)
+    assert signs(facts).is_empty()
+    assert calls(facts)["target"].to_list() == ["make", *[None] * 5, *["write_stdin"] * 5]
+
+
+def test_a_plan_is_an_answer(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    rollout.say("I look first.", phase="commentary")
+    rollout.call("c")
+    rollout.ran("c", 0, 1.0)
+    rollout.event("item_completed", 1.0, item={"type": "Plan", "id": "p", "text": "# Plan"})
+    rollout.message("assistant", "<proposed_plan># Plan", phase="final_answer")
+    rollout.complete(None)
+    facts = facts_of(tmp_path, rollout)
+    assert signs(facts).is_empty()
+    assert state_of(facts)["outcome"] == "completed"
+    assert facts.detail(frames.TURNS)["n_text_chars"].item() == len("I look first.# Plan")
 
 
 def test_a_command_that_fails_in_the_background_fails_one_time(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from stateanalytics.failures.call_outcomes import calls, place_in_time, recorded
 from stateanalytics.failures.frames import EFFORT
 from stateanalytics.state.definitions import FAILURES
 from stateanalytics.state.policy import Policy
+from stateanalytics.systems.tool_calls import POLLS
 
 _THREAD = ["source", "thread_id"]
 LOOPS = ("repeated_error", "repeated_call", "alternating")
@@ -186,7 +187,10 @@ def _repeated(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
     looked = known.filter(~(_is_reading() & (pl.col("outcome") == "ok")))
     again = looked.with_columns(row=pl.struct(*call, "is_failed").rle_id()).filter("is_failed")
     retried = _signs(again, "unchanged_retry", 2, ["row"])
-    equal = known.with_columns(row=pl.struct(*call, "result_digest", gap=gap).rle_id())
+    # Who asks again what a process printed waits for it.
+    is_poll = pl.any_horizontal(pl.col("tool", "target").is_in(POLLS).fill_null(value=False))
+    asked = known.filter(~is_poll)
+    equal = asked.with_columns(row=pl.struct(*call, "result_digest", gap=gap).rle_id())
     is_seen = pl.col("result_digest").is_not_null()
     least = pl.when(is_seen).then(rules["n_repeated"]).otherwise(rules["n_repeated_unseen"])
     repeated = _signs(equal, "repeated_call", least, ["row"])

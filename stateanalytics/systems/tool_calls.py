@@ -275,7 +275,7 @@ _OUTCOMES = {
     "interrupted": ("interrupted", "user_interrupt", "cancelled", "aborted", "shutdown"),
 }
 """By outcome the causes that mean it; any other cause is a failure."""
-_POLLS = ("BashOutput", "TaskOutput", "write_stdin")
+POLLS = ("BashOutput", "TaskOutput", "write_stdin", "wait")
 """Tools that read what a process in the background printed."""
 
 
@@ -320,7 +320,7 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     lasted = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     # A result that is older than its call has a wrong time.
     lasted = pl.when(lasted >= 0).then(lasted)
-    is_poll = pl.col("tool").is_in(_POLLS) & pl.col("test_result").is_not_null()
+    is_poll = pl.col("tool").is_in(POLLS) & pl.col("test_result").is_not_null()
     rows = shaped.with_columns(
         tools["is_error"],
         tools.get_column("is_background", default=pl.lit(value=False)).alias("is_background"),

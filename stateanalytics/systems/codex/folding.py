@@ -170,7 +170,9 @@ def _with_messages(rows: pl.DataFrame) -> pl.DataFrame:
         )
         return (what == chosen).fill_null(value=False) & is_own
 
-    return rows.with_columns(is_prompt=is_message("prompt"), is_answer=is_message("answer"))
+    # A plan is an answer, of which the other records of answers say nothing.
+    is_answer = is_message("answer") | ((what == "plan") & is_own)
+    return rows.with_columns(is_prompt=is_message("prompt"), is_answer=is_answer)
 
 
 def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:

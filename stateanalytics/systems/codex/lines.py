@@ -11,7 +11,7 @@ from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
 from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
-from stateanalytics.systems.tool_calls import inputs_of, phrase_of, results_of
+from stateanalytics.systems.tool_calls import POLLS, inputs_of, phrase_of, results_of
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _WORDS = pl.DataFrame(table_rows(__package__, "known_words.csv"))
@@ -19,7 +19,7 @@ _WORDS = pl.DataFrame(table_rows(__package__, "known_words.csv"))
 _MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
-_TEXTS = ("message", "last_agent_message", "review_output", "item.review_output")
+_TEXTS = ("message", "last_agent_message", "review_output", "item.review_output", "item.text")
 _COUNTS = (*USAGE, *SUMS, "sum_total_tokens")
 FIELDS: Fields = {
     **with_any_number(fields_read(*FRAMES), _COUNTS),
@@ -152,6 +152,8 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     given = if_result.then(pl.coalesce(_below(pl.col("output")), in_object, "output"))
     asked, results = (read.select(texts).to_series() for texts in (_asked(), given))
     read = read.hstack([*inputs_of(asked), *results_of(results)])
+    polls = asked.str.extract(rf"\btools\.({'|'.join(POLLS)})\(")
+    read = read.with_columns(pl.coalesce("target", polls))
     first = pl.coalesce("text", words.list.first()).str.slice(0, _MOST_ERROR_CHARS)
     says = phrase_of(
         first,

@@ -350,7 +350,7 @@ def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
 
 _ROLES = {
     **{"user_message": "user", "agent_message": "assistant"},
-    **{"UserMessage": "user", "AgentMessage": "assistant"},
+    **{"UserMessage": "user", "AgentMessage": "assistant", "Plan": "assistant"},
 }
 
 
@@ -361,7 +361,7 @@ def _said(record: Mapping[str, Any]) -> tuple[object, object]:
         return None, None
     item = payload.get("item")
     if payload.get("type") == "item_completed" and isinstance(item, dict):
-        return _ROLES.get(str(item.get("type"))), text_of(item.get("content"))
+        return _ROLES.get(str(item.get("type"))), text_of(item.get("content") or item.get("text"))
     if record.get("type") == "event_msg":
         return _ROLES.get(str(payload.get("type"))), as_text(payload.get("message"))
     text = text_of(payload.get("content")) if payload.get("type") == "message" else None
