@@ -108,6 +108,18 @@ print(int(status.partition("VmHWM:")[2].split()[0]) // 1024)
 """
 
 
+def test_records_on_a_line_that_is_too_long_are_not_put_together(tmp_path, monkeypatch):
+    """The line is cut while it is read: no two halves may seem to be one record."""
+    monkeypatch.setattr(json_lines, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(budget, "MAX_LINE_BYTES", 100)
+    sizes = {1: 60, 2: 200, 3: 60}
+    line = "".join(json.dumps({"n": n, "text": "x" * size}) for n, size in sizes.items())
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{line}\n{{"n": 4}}\n')
+    found = json_lines.records_of([*chunks_of(path, "s", "o")])
+    assert found.select("text", "is_too_long").rows() == [(None, True), ('{"n": 4}', False)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["blank lines, packed", "UTF-16 with a hole"])
 def test_a_small_file_takes_little_memory(tmp_path, kind):

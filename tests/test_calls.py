@@ -687,6 +687,12 @@ def test_any_text_is_an_input(text):
         ("git commit -m \"$(cat <<'EOF'\nA fix; see\n\nit's | all\nEOF\n)\"", "git", "git", False),
         ("cat > a.py <<EOF\nx = 1 | 2\nEOF\npython a.py", "cat", "python", False),
         ('python3 -c "\nimport os; print(1)\n"', "python3", "python3", False),
+        ("cat <<'PY' | python\nx = 1; y\nPY\nls", "cat", "ls", False),
+        ("cat <<MSG > a.txt", "cat", "cat", False),
+        ("cat a.txt > b.txt", "cat", "cat", False),
+        ("wc -l < a.txt", "wc", "wc", True),
+        (r"rg 'a|b' -g \"*.py\" | head \'it", "rg", "head", True),
+        ("make\r\n", "make", "make", False),
         ("make \\\n  build \\\n  all", "make", "make", False),
         ("N=$(git log | wc -l) && echo $N", "echo", "echo", False),
         ('"/opt/my tools/x" a', '"/opt/my', '"/opt/my', False),
@@ -699,10 +705,26 @@ def test_the_programs_of_a_command_line(command, first, last, is_look):
     assert not found["is_test"].item()
 
 
-@pytest.mark.parametrize("shell", ["bash -lc", "sh -c", "ssh build", "cd a && zsh -c"])
+@pytest.mark.parametrize(
+    "shell", ["bash -lc", "sh -c", "ssh build", "cd a && zsh -c", "powershell.exe -Command"]
+)
 def test_the_command_of_a_shell_is_in_quotes(shell):
     found = inputs_of(pl.Series([json.dumps({"command": f"{shell} 'cd b; pytest -q'"})]))
     assert found["is_test"].item()
+
+
+@pytest.mark.parametrize(
+    "command", ["N=$(pytest -q)", "bash -c 'pytest'", "(pytest)", "cat <<MSG\na\nMSG\npytest"]
+)
+def test_tests_may_run_inside_a_command(command):
+    assert inputs_of(pl.Series([json.dumps({"command": command})]))["is_test"].item()
+
+
+@pytest.mark.parametrize("end", ["EOF", "PY", "MSG", "END", "JSON", "SQL"])
+def test_what_a_text_in_a_command_names_is_not_run(end):
+    command = f"cat <<'{end}' > a.txt\ngit reset --hard; pytest\n{end}\ngit status"
+    found = inputs_of(pl.Series([json.dumps({"command": command})]))
+    assert found.select("is_test", "is_undo", "last_command").row(0) == (False, False, "git")
 
 
 def test_equal_inputs_have_equal_digests_on_every_machine():

@@ -201,6 +201,7 @@ LAST_TURNS = {
     "hooks that ask for more": (WAITS, answer("a", None), STOP_HOOK, answer("b", None)),
     "a client that keeps no stop reasons": (OVER, UNSTOPPED),
     "the first that keeps them": (WAITS, STILL_UNSTOPPED),
+    "one whose version is a word": (WAITS, answer("a", None, version="dev")),
     "an answer that it did not keep": (OVER, answer("", None, version="2.1.58"), TURN_END),
     "a call by one that keeps none": ("health.open_tool", UNSTOPPED, CALL),
     "a result that a compaction removed": (OVER, CALL, COMPACTED, GOOD),

@@ -1,6 +1,6 @@
 """Ends of runs over time, and what has run long."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
@@ -60,7 +60,7 @@ def test_the_fewest_runs_of_a_day_are_those_of_a_whole_day():
     rows = [row for day in range(1, 7) for row in some(f"d{day}-", "completed", 3 + day, days=day)]
     steps = over_time([*rows, *some("f", "failed", 2, days=2)])
     assert [row["n"] for row in steps["rows"] if row["is_part"]] == [0, 0]
-    assert steps["finding"].startswith("Between 4 and 9 runs ended each day; ")
+    assert steps["finding"].startswith("Between 4 and 9 runs ended each whole day; ")
 
 
 def test_a_day_whose_midnight_the_clock_skips_has_its_runs():
@@ -86,6 +86,16 @@ def test_an_hour_that_the_clock_shows_twice_or_skips_is_one_step_or_none(day, ho
     window = (f"{day}T01:00", f"{day}T04:00")
     steps = over_time(rows, window=window, tz="Europe/Berlin")["rows"]
     assert [(row["label"][-5:], row["n"]) for row in steps] == hours
+
+
+def test_a_day_that_the_clock_skips_is_none():
+    """Samoa went over the date line at the end of the 29th of December, in 2011."""
+    end = datetime(2011, 12, 29, 20, tzinfo=UTC)
+    rows = [ended("x", "completed", days=0, created_at=end, started_at=end, ended_at=end)]
+    steps = over_time(rows, window=("2011-12-29", "2012-01-03"), tz="Pacific/Apia")["rows"]
+    counted = [(row["label"], row["n"], row["n_open"], row["is_part"]) for row in steps]
+    days = ("Thu 29 Dec", "Sat 31 Dec", "Sun 1 Jan", "Mon 2 Jan")
+    assert counted == [(day, int(day == days[0]), 0, False) for day in days]
 
 
 @pytest.mark.slow

@@ -313,6 +313,7 @@ def _signs(
     key = (*_THREAD, *(by or ()))
     # Between two turns it waits for a person.
     in_turn = (ended.max() - ended.first()).over(*key, "turn_no")
+    per_turn = pl.col("in_turn_s").filter(pl.col("turn_no").is_first_distinct())
     grouped = (
         rows.with_columns(absent)
         .with_columns(in_turn_s=in_turn.dt.total_microseconds() / 1e6)
@@ -327,7 +328,7 @@ def _signs(
             first_at=pl.col("started_at").first(),
             last_at=ended.last(),
             message=pl.col("message").drop_nulls().last(),
-            lost_s=pl.col("in_turn_s").filter(pl.col("turn_no").is_first_distinct()).sum(),
+            lost_s=pl.when(per_turn.is_not_null().any()).then(per_turn.sum()),
             n_tokens=pl.col("n_answer_tokens").slice(1).sum(),
         )
     )

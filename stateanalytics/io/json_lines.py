@@ -168,8 +168,7 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
                         continue
                     is_last = place == len(parts) - 1
                     n_left = min(most - n_rows, sys.maxsize)
-                    parted = _TWO_RECORDS.sub(b"}\n{", part) if _JOINED in part else part
-                    lines = parted.split(b"\n", int(n_left))
+                    lines = lines_of(part, int(n_left))
                     if is_over := len(lines) > n_left:
                         lines.pop()
                     yield Chunk(
@@ -186,6 +185,15 @@ def chunks_of(path: Path, source: str, origin: str) -> Iterator[Chunk]:
             # These lines are kept: the next file reports it.
             with suppress(budget.BudgetSpentError):
                 spent.draw(n_rows=n_rows - n_drawn)
+
+
+def lines_of(octets: bytes, n_most: int = -1) -> list[bytes]:
+    """Lines with one record each; a program may leave out the break between two.
+
+    After so many lines, the rest is one more.
+    """
+    parted = _TWO_RECORDS.sub(b"}\n{", octets) if _JOINED in octets else octets
+    return parted.split(b"\n", n_most)
 
 
 def _octets_of(
@@ -212,7 +220,9 @@ def _octets_of(
             rest = chunk[end + 1 :]
         else:
             rest += chunk
-        rest = rest[: budget.MAX_LINE_BYTES + 1]  # enough to recognise a line that is too long
+        if len(rest) > budget.MAX_LINE_BYTES:
+            # Enough to recognise a line that is too long; no record may seem whole without a part.
+            rest = bytes(budget.MAX_LINE_BYTES + 1)
         if n_over > 0:
             raise budget.over_growth(status, most)
     if rest:

@@ -33,10 +33,10 @@ _FIRST = rf"{_CHANGED_FOLDER}{_SET}([^\s;|&<>()]+)"
 _LAST_COMMAND = r"([^;|&\n]*)$"
 _PROGRAM = rf"^\s*{_SET}([^\s;|&<>()]+)"
 TESTS = (
-    r"(?:^|[\s;&|/])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
+    r"(?:^|[\s;&|/(\"'])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
     r"unittest|go\s+test|cargo\s+(?:test|nextest)|(?:npm|pnpm|yarn|bun)\s+(?:run\s+)?test\S*|"
     r"(?:mvn|gradle|\./gradlew|\./mvnw|make|rake|dotnet|bazel|swift|mix|sbt)\s+(?:\S+\s+)*?"
-    r"(?:test|check|verify))(?:$|[\s;&|:])"
+    r"(?:test|check|verify))(?:$|[\s;&|:)\"'])"
 )
 """Runners of tests that people use, each by the words that it is started with."""
 _GIT = rf"(?:^|[;&|\n(]|-l?c\s+[\"'])\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
@@ -52,7 +52,7 @@ UNDOING = (
 """Commands that take changes back; a checkout of a branch does not."""
 _LOOKING = (
     rf"{_CHANGED_FOLDER}(?:cat|head|tail|ls|rg|e?grep|find|fd|pwd|wc|tree|stat|which|echo|nl|jq"
-    r"|sed -n|git (?:status|log|diff|show|blame|grep))\b[^;&>\n]*$"
+    r"|sed -n|git (?:status|log|diff|show|blame|grep))\b(?:[^;&<>\n]|<[^<])*$"
 )
 """Commands that read and change nothing."""
 _NO_UNDOING = (
@@ -62,13 +62,18 @@ _NO_UNDOING = (
 """Parts of such commands that leave files as they are."""
 _WORKTREE = r"restore\b[^;&|\n]*[ \t](?:--worktree|-W|-SW|-WS)\b"
 _STRING = r"""(?s:"(?:[^"\\]|\\.)*"|'[^']*')"""
-_SHELL = r"(?:^|[\s;&|(/])(?:(?:ba|z|da|k|fi|s)?sh|su|eval)[ \t][^;&|\n\"']*"
+_SHELL = (
+    r"(?:^|[\s;&|(/])(?:(?:ba|z|da|k|fi|s|pw)?sh|powershell|su|eval)(?:\.exe)?[ \t][^;&|\n\"'\\]*"
+)
 _NOT_OF_PROGRAMS = {
-    r"(?s)(<<-?\s*[\"'\\]?EOF\b[\"']?[^\n]*)\n.*?\n\s*EOF\b": "${1}",
-    rf"({_STRING})|(?m:^|[ \t;])#[^\n]*": "${1}",
+    **{
+        rf"(?s)(<<-?\s*[\"'\\]?{end}\b[\"']?[^\n]*)\n.*?\n\s*{end}\b": "${1}"
+        for end in ("EOF", "PY", "MSG", "END", "JSON", "SQL")
+    },
+    rf"({_STRING}|\\.)|(?m:^|[ \t;])#[^\n]*": "${1}",
     # A text in quotes is a message or a pattern, but for the command of a shell.
-    rf"(\A\s*{_STRING}|{_SHELL}{_STRING})|{_STRING}": "${1}",
-    r"\$\([^()]*\)|\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|[\s;]+\z": " ",
+    rf"(\A\s*{_STRING}|{_SHELL}{_STRING}|\\.)|{_STRING}": "${1}",
+    r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|[\s;]+\z": " ",
 }
 """What says nothing of the programs that a command line runs, and what is kept of it."""
 
@@ -119,13 +124,15 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     listed = text.str.extract(_ARGUMENTS)
     words = listed.str.replace_all(_BETWEEN, " ").str.strip_chars('"')
     raw = pl.coalesce(text.str.extract(_COMMAND), listed.str.extract(_SCRIPT), words)
-    escaped = {r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
+    escaped = {r"\r": "", r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
     command = raw.str.replace_many(list(escaped), list(escaped.values()))
     for pattern, kept in _NOT_OF_PROGRAMS.items():
         command = command.str.replace_all(pattern, kept)
     # Kernels also look at what lies below a null.
     columns = {"text": texts.fill_null(""), "input_digest": digest(texts)}
-    name, first = pl.col("command"), pl.col("first")
+    # A substitution runs programs, too, but is none of the line's own.
+    whole, first = pl.col("command"), pl.col("first")
+    name = whole.str.replace_all(r"\$\([^()]*\)", " ")
     found = pl.DataFrame(columns).with_columns(command=command)
     found = found.with_columns(first=name.str.extract(_FIRST))
     other = pl.when(first.is_null()).then(text).otherwise(pl.lit(""))
@@ -142,8 +149,8 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
             last_command=name.str.extract(_LAST_COMMAND)
             .str.extract(_PROGRAM)
             .str.slice(0, _MOST_NAME_CHARS),
-            is_test=name.str.contains(TESTS),
-            is_undo=_is_undo(name),
+            is_test=whole.str.contains(TESTS),
+            is_undo=_is_undo(whole),
             is_look=name.str.contains(_LOOKING),
         )
     )

@@ -481,7 +481,7 @@ def _last_lines(facts: Facts, source: str, files: Sequence[str]) -> Iterator[dic
     """The records at the end of some transcripts below the inputs."""
     for file in files:
         tails = map(_tail_of, _places_of(facts, source, file))
-        for line in next((tail for tail in tails if tail is not None), b"").split(b"\n"):
+        for line in json_lines.lines_of(next((tail for tail in tails if tail is not None), b"")):
             with suppress(ValueError, RecursionError):
                 if isinstance(record := json.loads(line), dict):
                     yield record

@@ -80,8 +80,9 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK))
     is_part = (from_at < instant(window.since)) | (seen_until < steps_until)
     plan = pl.LazyFrame().select(from_at=in_zone(local, material.zone), until=until)
-    # An hour that the clock skips begins with the next one.
-    plan = plan.unique("from_at", keep="last", maintain_order=True)
+    # A step that the clock skips begins with the next one, or is none.
+    plan = plan.drop_nulls("from_at").unique("from_at", keep="last", maintain_order=True)
+    plan = plan.with_columns(until=pl.coalesce(pl.col("from_at").shift(-1), "until"))
     frame = plan.with_columns(seen_until=seen_until, is_part=is_part).collect()
     began = pl.coalesce("started_at", "created_at")
     ended = pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at"))
@@ -116,10 +117,11 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
         return say("over_time.none")
     # A part of a step has fewer for that reason alone.
     whole = steps.filter(~pl.col("is_part") | pl.col("is_part").all())
-    fewest, most = int(whole["n"].min()), int(steps["n"].max())  # type: ignore[arg-type]
+    fewest, most = int(whole["n"].min()), int(whole["n"].max())  # type: ignore[arg-type]
+    step = step_name if whole.height == steps.height else f"whole {step_name}"
     name = "over_time.every" if fewest == most else "over_time.range"
     name = "over_time.whole" if steps.height == 1 else name
-    ended = capitalised(say(name, n=most, fewest=fewest, most=most, step=step_name))
+    ended = capitalised(say(name, n=most, fewest=fewest, most=most, step=step))
     # By the lower end of the interval: a single failure of a single run is not the worst day.
     with_ends = steps.lazy().with_columns(wilson_columns("n_failed", "n"))
     order = with_ends.sort("share_low", "from_at", descending=[True, False], nulls_last=True)

@@ -370,8 +370,9 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             timeout_s=timeout_s,
             is_error=is_error,
             # A compaction may remove a result that its model had.
-            is_replaced=pl.col("is_replaced").fill_null(value=False)
-            | (~has_result & (pl.col("answer_id") != pl.col("last_id"))),
+            is_replaced=(
+                pl.col("is_replaced") | (~has_result & (pl.col("answer_id") != pl.col("last_id")))
+            ).fill_null(value=False),
             cause=pl.when(pl.col("denial") == "timeout").then("denial").when(is_error).then(cause),
             patience_s=pl.when(is_bash)
             .then(timeout_s.fill_null(BASH_S) + BASH_GRACE_S)
@@ -573,7 +574,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     is_note = (pl.col("subtype") == "enqueue") & pl.col("result_agent_id").is_not_null()
     waited_s = (pl.col("retry_at") - at).dt.total_microseconds() / 1e6
     newer = newer_than(rows["program_version"], _LAST_WITHOUT_STOP_REASONS)
-    is_old = ~pl.col("program_version").is_in(newer)
+    is_old = pl.col("program_version").str.contains(r"\d") & ~pl.col("program_version").is_in(newer)
     known = rows.lazy().with_columns(pl.col("permission_mode").forward_fill().over(THREAD))
     turns = (
         own(known)
@@ -619,10 +620,8 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     n_final_chars = pl.when(~has_none).then("n_final_chars")
     # What stands before the first prompt is mostly names and settings.
     is_turn = (pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)
-    marked = turns.filter(is_turn).with_columns(
-        is_unstopped=is_unstopped, n_final_chars=n_final_chars
-    )
-    return marked.collect()
+    marks = {"is_unstopped": is_unstopped, "n_final_chars": n_final_chars}
+    return turns.filter(is_turn).with_columns(**marks).collect()
 
 
 def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
