@@ -140,9 +140,10 @@ def timeline_of(
     Returns
     -------
     polars.DataFrame
-        `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded; equal
-        calls in a row with one outcome are one row, with their number. What only a log needs
-        (``log_kinds`` of its system) is excluded; ``facts.events`` has it.
+        `TIMELINE`, in the order of ``at``. Silences shorter than a minute are excluded. Equal
+        calls in a row with one outcome are one row, with their number, as are messages without
+        their text. What only a log needs (``log_kinds`` of its system) and messages that only
+        ask for a call are excluded; ``facts.events`` has them.
     """
     is_it = _is(entity)
     changes = facts.transitions.filter(is_it)
@@ -168,9 +169,29 @@ def timeline_of(
         _relatives(facts.entities.filter(~is_call), entity, states),
     )
     order = pl.col("lane").replace_strict(list(LANES), list(range(len(LANES))))
-    return pl.concat([TIMELINE.conform(part) for part in parts]).sort(
+    ordered = pl.concat([TIMELINE.conform(part) for part in parts]).sort(
         "at", order, "what", nulls_last=True, maintain_order=True
     )
+    return _without_repeats(_without_wrappers(ordered, own_calls["started_at"]))
+
+
+def _without_wrappers(ordered: pl.DataFrame, called_at: pl.Series) -> pl.DataFrame:
+    """Rows without messages of no text, such as thoughts, beside a call or text of their moment."""
+    is_agents = (pl.col("lane") == "message") & pl.col("what").str.contains("assistant")
+    has_text = is_agents & pl.col("detail").is_not_null()
+    is_beside = pl.col("at").is_in(called_at.implode()) | has_text.any().over("at")
+    return ordered.filter(~is_agents | has_text | ~is_beside)
+
+
+def _without_repeats(ordered: pl.DataFrame) -> pl.DataFrame:
+    """Equal messages and events in a row, of which nothing more is shown, as one with a number."""
+    is_bare = pl.col("lane").is_in(["message", "event"]) & pl.all_horizontal(
+        pl.col("detail", "until", "duration_s", "outcome", "entity_id").is_null()
+    )
+    alone = pl.when(~is_bare).then(pl.int_range(pl.len()))
+    row = pl.struct("lane", "what", alone=alone).rle_id()
+    folded = ordered.group_by(row=row, maintain_order=True).agg(pl.all().first(), n=pl.len())
+    return TIMELINE.conform(folded.with_columns(what=_numbered(pl.col("what"))))
 
 
 def note_on_texts(
@@ -372,12 +393,16 @@ def _calls(own: pl.LazyFrame) -> pl.DataFrame:
     exited = pl.when(pl.col("exit_code") != 0).then(pl.format("exit {}", "exit_code"))
     is_ok = pl.col("outcome") == "ok"
     calls = _lasting(folded, "call").with_columns(
-        what=pl.when(pl.col("n") > 1).then(pl.format("{} × {}", "n", name)).otherwise(name),
+        what=_numbered(name),
         detail=pl.concat_str(
             pl.when(~is_ok).then("outcome"), exited, "message", separator=", ", ignore_nulls=True
         ).replace("", None),
     )
     return collected(calls)
+
+
+def _numbered(what: pl.Expr) -> pl.Expr:
+    return pl.when(pl.col("n") > 1).then(pl.format("{} × {}", "n", what)).otherwise(what)
 
 
 def _without_calls(events: pl.LazyFrame, folded: pl.DataFrame) -> pl.LazyFrame:
@@ -405,6 +430,7 @@ def _with_texts(
         return events
     own = _system_of(entity)
     said = [own.runs.texts(facts, entity)] if own and own.runs.texts else []
+    events = events.sort("at", "seq")
     shown = events.with_columns(text=pl.lit(None, pl.String))
     if said:
         # Where no event says who spoke, the text of the same moment does.
@@ -422,7 +448,10 @@ def _with_texts(
         )
         known = said[0].lazy().join(events, on=["at", "role"], how="semi", maintain_order="left")
         last = known if n_texts is None else known.tail(n_texts)
+        # Thoughts may have the moment of the text behind them.
+        its_text = pl.when(pl.struct("at", "role").is_last_distinct()).then("text")
         shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")
+        shown = shown.with_columns(text=its_text)
     text = pl.coalesce("text", pl.col("body").cast(pl.String)).str.slice(0, _MOST_SAID_CHARS)
     return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
 

@@ -142,7 +142,29 @@ def test_what_only_a_log_needs_is_no_row(client, of_log):
     shown = timeline.filter(lane="message")["what"]
     assert not {*of_log, "message", "message · unknown"} & set(shown)
     said = snap.events.filter(pl.col("role") == "assistant", entity_id=entity_id)
-    assert shown.str.starts_with("message · assistant").sum() == said.height > 0
+    alone = said.filter(~pl.col("at").is_in(sa.failures.calls(snap)["started_at"].implode()))
+    assert shown.str.starts_with("message · assistant").sum() == alone.height > 0
+
+
+def test_messages_that_only_think_or_ask_for_a_call_are_no_rows_beside_it(tmp_path):
+    transcript = begun_transcript()
+    thought, said = {"type": "thinking", "thinking": ""}, {"type": "text", "text": "Let me look."}
+    for number, blocks in enumerate([[thought, said], [thought, thought]]):
+        called = transcript_maker.call(f"c{number}", "Read", file_path=f"{number}.py")
+        transcript.answer(*blocks, called, stop="tool_use", usage=(1, 0, 0, 2))
+        transcript.result(f"c{number}", "done")
+    # The text has the moment of the thought before it.
+    first, second, *_ = (line for line in transcript.lines if line["type"] == "assistant")
+    second["timestamp"] = first["timestamp"]
+    facts_of(tmp_path, transcript)
+    with sa.read(tmp_path) as snap:
+        timeline = sa.session(snap, transcript.session_id).timeline
+    shown = timeline.filter(pl.col("lane").is_in(["message", "call"]))
+    agent = shown.filter(~pl.col("what").str.contains("user"))
+    assert agent.select("what", "detail").rows() == [
+        ("message · assistant", "Let me look."), ("Read 0.py", None),
+        ("2 × message · assistant", None), ("Read 1.py", None),
+    ]  # fmt: skip
 
 
 def test_texts_of_the_newest_codex_are_those_of_its_items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -346,10 +347,8 @@ class _Beginnings:
             for name, rest in branch.texts
         ]
         names, rests = (pl.Series(column, dtype=pl.String) for column in zip(*others, strict=True))
-        n_least = next(
-            (n for n in range(1, len(words)) if _n_said(words[:n]) >= n_said), len(words)
-        )
-        return names.filter(rests.str.contains(_beginning(words, n_least)))
+        n_least = bisect_left(range(len(words)), n_said, key=lambda n: _n_said(words[:n]))
+        return names.filter(rests.str.contains(_beginning(words, max(1, n_least))))
 
 
 def _n_said(words: list[str]) -> int:
