@@ -177,10 +177,10 @@ def timeline_of(
 
 def _without_wrappers(ordered: pl.DataFrame, called_at: pl.Series) -> pl.DataFrame:
     """Rows without messages of no text, such as thoughts, beside a call or text of their moment."""
-    is_agents = (pl.col("lane") == "message") & pl.col("what").str.contains("assistant")
+    is_agents = (pl.col("lane") == "message") & pl.col("what").str.contains(r"^\S+ · assistant")
     has_text = is_agents & pl.col("detail").is_not_null()
     is_beside = pl.col("at").is_in(called_at.implode()) | has_text.any().over("at")
-    return ordered.filter(~is_agents | has_text | ~is_beside)
+    return ordered.filter(~is_agents | has_text | ~is_beside.fill_null(value=False))
 
 
 def _without_repeats(ordered: pl.DataFrame) -> pl.DataFrame:
