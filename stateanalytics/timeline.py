@@ -176,7 +176,7 @@ def timeline_of(
 
 
 def _without_wrappers(ordered: pl.DataFrame, called_at: pl.Series) -> pl.DataFrame:
-    """Rows without messages of no text, such as thoughts, beside a call or text of their moment."""
+    """Rows without the empty messages, such as thoughts, at the moment of a call or a text."""
     is_agents = (pl.col("lane") == "message") & pl.col("what").str.contains(r"^\S+ · assistant")
     has_text = is_agents & pl.col("detail").is_not_null()
     is_beside = pl.col("at").is_in(called_at.implode()) | has_text.any().over("at")

@@ -705,16 +705,15 @@ def test_the_programs_of_a_command_line(command, first, last, is_look):
     assert not found["is_test"].item()
 
 
-@pytest.mark.parametrize(
-    "shell", ["bash -lc", "sh -c", "ssh build", "cd a && zsh -c", "powershell.exe -Command"]
-)
-def test_the_command_of_a_shell_is_in_quotes(shell):
-    found = inputs_of(pl.Series([json.dumps({"command": f"{shell} 'cd b; pytest -q'"})]))
-    assert found["is_test"].item()
+_OF_SHELLS = ("bash -lc", "sh -c", "ssh build", "cd a && zsh -c", "powershell.exe -Command")
 
 
 @pytest.mark.parametrize(
-    "command", ["N=$(pytest -q)", "bash -c 'pytest'", "(pytest)", "cat <<MSG\na\nMSG\npytest"]
+    "command",
+    [
+        *(f"{shell} 'cd b; pytest -q'" for shell in _OF_SHELLS),
+        *("N=$(pytest -q)", "bash -c 'pytest'", "(pytest)", "cat <<MSG\na\nMSG\npytest"),
+    ],
 )
 def test_tests_may_run_inside_a_command(command):
     assert inputs_of(pl.Series([json.dumps({"command": command})]))["is_test"].item()
