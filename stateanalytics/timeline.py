@@ -172,26 +172,28 @@ def timeline_of(
     ordered = pl.concat([TIMELINE.conform(part) for part in parts]).sort(
         "at", order, "what", nulls_last=True, maintain_order=True
     )
-    return _without_repeats(_without_wrappers(ordered, own_calls["started_at"]))
+    return _without_repeats(ordered.lazy(), own_calls["started_at"])
 
 
-def _without_wrappers(ordered: pl.DataFrame, called_at: pl.Series) -> pl.DataFrame:
-    """Rows without the empty messages, such as thoughts, at the moment of a call or a text."""
+def _without_repeats(ordered: pl.LazyFrame, called_at: pl.Series) -> pl.DataFrame:
+    """Rows of which each says something of its own.
+
+    Excluded are empty messages, such as thoughts, at the moment of a call or a text. Equal
+    messages and events in a row, of which nothing more is shown, are one with a number.
+    """
     is_agents = (pl.col("lane") == "message") & pl.col("what").str.contains(r"^\S+ · assistant")
     has_text = is_agents & pl.col("detail").is_not_null()
-    is_beside = pl.col("at").is_in(called_at.implode()) | has_text.any().over("at")
-    return ordered.filter(~is_agents | has_text | ~is_beside.fill_null(value=False))
-
-
-def _without_repeats(ordered: pl.DataFrame) -> pl.DataFrame:
-    """Equal messages and events in a row, of which nothing more is shown, as one with a number."""
+    is_wrapper = pl.col("at").is_in(called_at.implode()) | has_text.any().over("at")
+    shown = ~is_agents | has_text | ~is_wrapper.fill_null(value=False)
+    saying = ordered.select(*TIMELINE.dtypes).filter(shown)
     is_bare = pl.col("lane").is_in(["message", "event"]) & pl.all_horizontal(
         pl.col("detail", "until", "duration_s", "outcome", "entity_id").is_null()
     )
     alone = pl.when(~is_bare).then(pl.int_range(pl.len()))
     row = pl.struct("lane", "what", alone=alone).rle_id()
-    folded = ordered.group_by(row=row, maintain_order=True).agg(pl.all().first(), n=pl.len())
-    return TIMELINE.conform(folded.with_columns(what=_numbered(pl.col("what"))))
+    folded = saying.group_by(row=row, maintain_order=True).agg(pl.all().first(), n=pl.len())
+    numbered = folded.with_columns(what=_numbered(pl.col("what"))).select(*TIMELINE.dtypes)
+    return TIMELINE.conform(collected(numbered))
 
 
 def note_on_texts(
@@ -246,10 +248,12 @@ def last_steps(
     """
     folded = _calls(_calls_of(called, entity, facts.as_of))
     events = _without_calls(facts.events.lazy().filter(_is(entity)), folded)
-    said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq").tail(n)
-    shown = _events(_with_texts(facts, entity, said, n))
-    steps = pl.concat([shown, folded.lazy()], how="diagonal_relaxed")
-    return TIMELINE.conform(steps.sort("at", "what").tail(n).pipe(collected))
+    said = events.filter(pl.col("kind").str.starts_with("message")).sort("at", "seq")
+    # Of one answer a call, a thought and a text may be messages of their own.
+    shown = _events(_with_texts(facts, entity, said.tail(3 * n), None))
+    parts = [TIMELINE.empty().lazy(), shown, folded.lazy()]
+    steps = pl.concat(parts, how="diagonal_relaxed").sort("at", "what")
+    return _without_repeats(steps, folded["at"]).tail(n)
 
 
 def _system_of(entity: dict[str, Any]) -> System | None:

@@ -47,7 +47,6 @@ def files(folder):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", *PARTS])
 def test_texts_of_a_package_are_in_plain_english(name):
     found = [
@@ -67,7 +66,6 @@ def identifiers(path):
                 yield node, name
 
 
-@pytest.mark.slow
 def test_names_are_in_plain_english():
     found = {
         f"{path.relative_to(ROOT)}: {name}"

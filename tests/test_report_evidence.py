@@ -26,7 +26,7 @@ def test_each_thing_to_do_has_the_last_steps_of_two_examples(week):
     assert one["rows"][0]["words"] == "message · user: Choose a database"
     assert one["stop"] == "Esc in its terminal"
     assert [len(action["examples"]) for action in (hard, failed)] == [2, 1]
-    assert "Bash pytest, 31 s: failed, exit 1" in hard["examples"][0]["rows"][0]["words"]
+    assert "Bash pytest, 31 s: failed, exit 1" in hard["examples"][0]["rows"][1]["words"]
     assert failed["examples"][0]["rows"][-1]["words"].startswith("failed: You've hit")
     assert all(example["stop"] is None for example in hard["examples"] + failed["examples"])
 

@@ -18,7 +18,14 @@ from stateanalytics.reporting.session import session_page
 from stateanalytics.systems.claude_code import frames
 from stateanalytics.systems.claude_code.reading import texts
 from stateanalytics.systems.history import linked_work
-from stateanalytics.timeline import LANES, TIMELINE, find_entity, note_on_texts, timeline_of
+from stateanalytics.timeline import (
+    LANES,
+    TIMELINE,
+    find_entity,
+    last_steps,
+    note_on_texts,
+    timeline_of,
+)
 from tests.conftest import ROOT
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.lionagi_stores import session, write_store
@@ -165,6 +172,16 @@ def test_messages_that_only_think_or_ask_for_a_call_are_no_rows_beside_it(tmp_pa
         ("message · assistant", "Let me look."), ("Read 0.py", None),
         ("2 × message · assistant", None), ("Read 1.py", None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["claude_code", "codex", "opencode"])
+def test_the_last_steps_of_a_session_are_the_end_of_its_timeline(name):
+    with sa.read(ROOT / "data" / "samples" / name) as snap:
+        called = sa.failures.calls(snap)
+        for entity in snap.entities.filter(entity_type="session").tail(12).to_dicts():
+            timeline = session_page(snap, entity["entity_id"], n_texts=None).timeline
+            steps = timeline.filter(pl.col("lane").is_in(["message", "tool", "call"])).tail(5)
+            assert last_steps(snap, entity, called, n=5).equals(steps)
 
 
 def test_texts_of_the_newest_codex_are_those_of_its_items():
