@@ -593,15 +593,12 @@ def _steps(
     first: Any = rows["placed_at"].min() or whole.since
     since = max(window.since, whole.since) if window else first
     until = min(window.until, whole.until) if window else whole.until
-    ends = pl.Series([since, max(since, until - TICK)], dtype=pl.Datetime("us", "UTC"))
-    local = ends.dt.convert_time_zone(tz).dt.replace_time_zone(None).dt.truncate(every)
     if (until - since) / timedelta(hours=1) > _MOST_CELLS and every == "1h":
         raise ArgumentError("The window has too many hours for a table.", 'every="1d"')
-    edges = pl.datetime_range(local[0], local[1], every, eager=True, time_unit="us")
-    edges = edges.extend(edges[-1:].dt.offset_by(every))
-    at = windows.in_zone(pl.col("at"), tz).dt.convert_time_zone("UTC")
-    utc = edges.alias("at").to_frame().select(at).to_series().unique(maintain_order=True)
-    return pl.DataFrame({"since": utc[:-1], "until": utc[1:]})
+    steps = windows.steps_between(since, max(since, until - TICK), every, tz).rename(
+        {"from_at": "since"}
+    )
+    return steps.with_columns(pl.col("since", "until").dt.convert_time_zone("UTC")).collect()
 
 
 def _with_days(cells: pl.DataFrame, whole: Window) -> pl.DataFrame:

@@ -192,8 +192,8 @@ def _without_repeats(ordered: pl.LazyFrame, called_at: pl.Series) -> pl.DataFram
     alone = pl.when(~is_bare).then(pl.int_range(pl.len()))
     row = pl.struct("lane", "what", alone=alone).rle_id()
     folded = saying.group_by(row=row, maintain_order=True).agg(pl.all().first(), n=pl.len())
-    numbered = folded.with_columns(what=_numbered(pl.col("what"))).select(*TIMELINE.dtypes)
-    return TIMELINE.conform(collected(numbered))
+    numbered = folded.with_columns(what=_numbered(pl.col("what")))
+    return collected(numbered.select(*TIMELINE.dtypes))
 
 
 def note_on_texts(

@@ -1,7 +1,7 @@
 """One grammar for questions: every measure by any columns, with intervals and differences."""
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
@@ -190,6 +190,12 @@ def test_steps_without_runs_are_zero_and_not_missing():
     assert (found["since"].diff().drop_nulls() == timedelta(days=1)).all()
     shares = asked("failed", RUNS[:4], every="1d")["value"].to_list()
     assert shares == [0.0, 2 / 3, None, None]
+    names = ("created_at", "started_at", "ended_at")
+    then = dict.fromkeys(names, datetime(2011, 12, 29, 20, tzinfo=UTC))
+    # Samoa went over the date line on the 30th.
+    how = {"window": ("2011-12-29", "2012-01-02"), "every": "1d", "tz": "Pacific/Apia"}
+    days = asked("runs", [run("x", "completed", **then)], **how)
+    assert days["value"].to_list() == [1.0, 0.0, 0.0]
 
 
 @pytest.mark.slow

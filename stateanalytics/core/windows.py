@@ -44,6 +44,26 @@ def in_zone(local: pl.Expr, zone: str) -> pl.Expr:
     )
 
 
+def step_of(name: str, every: str, zone: str) -> pl.Expr:
+    """The beginning of the step, by the clock of a zone, in which a moment lies."""
+    return in_zone(_on_clock(pl.col(name), every, zone), zone)
+
+
+def steps_between(first: datetime, last: datetime, every: str, zone: str) -> pl.LazyFrame:
+    """Every step from that of one moment to that of another: ``from_at`` and ``until``."""
+    begin, end = (_on_clock(instant(at), every, zone) for at in (first, last))
+    local = pl.datetime_range(begin, end, every, time_unit="us")
+    until = in_zone(local.dt.offset_by(every), zone)
+    # A step that the clock skips begins with the next one, or is none.
+    begun = pl.LazyFrame().select(from_at=in_zone(local, zone), until=until).drop_nulls("from_at")
+    steps = begun.unique("from_at", keep="last", maintain_order=True)
+    return steps.with_columns(until=pl.coalesce(pl.col("from_at").shift(-1), "until"))
+
+
+def _on_clock(moment: pl.Expr, every: str, zone: str) -> pl.Expr:
+    return moment.dt.convert_time_zone(zone).dt.replace_time_zone(None).dt.truncate(every)
+
+
 @dataclass(frozen=True)
 class Window:
     """A half-open window: ``since`` is part of it, ``until`` is not.

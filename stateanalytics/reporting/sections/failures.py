@@ -217,8 +217,9 @@ def summarize_failures(material: Material) -> Plain:
         pl.col("quiet_chance_before") >= _news_chance(lives),
     )
     gone = newly_gone.sort("n_causes_ever", "cluster_id", descending=[True, False]).collect()
-    begins = lives["first_at"].min(), placed["placed_at"].min()
-    n_weeks = max(1, round((window.until - min(filter(None, (*begins, window.since)))) / WEEK))
+    begins = lives["first_at"].min(), placed["placed_at"].min(), window.since
+    begin = min(at for at in begins if isinstance(at, datetime))
+    n_weeks = max(1, round((window.until - begin) / WEEK))
     first_at = material.failed_ever["failed_at"].min()
     is_first = not isinstance(first_at, datetime) or first_at >= window.since
     news, states = tally(clusters.filter("is_news"), "state"), tally(clusters, "state")

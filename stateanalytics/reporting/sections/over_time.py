@@ -7,7 +7,7 @@ from datetime import datetime
 import polars as pl
 
 from stateanalytics.core.joins import collected
-from stateanalytics.core.windows import TICK, day_of, in_zone, instant, iso_week
+from stateanalytics.core.windows import TICK, day_of, instant, iso_week, step_of, steps_between
 from stateanalytics.core.words import capitalised, in_one_line, say
 from stateanalytics.reporting.material import Material, Plain, Section, iso
 from stateanalytics.state.definitions import ENDINGS, is_failure
@@ -26,7 +26,7 @@ def summarize_over_time(material: Material) -> Plain:
     every, name = next(fitting, LONGEST_STEP)
     steps = _steps(material, every)
     ended = material.ended_runs.select(
-        from_at=in_zone(_on_clock(pl.col("placed_at"), every, material.zone), material.zone),
+        from_at=step_of("placed_at", every, material.zone),
         ending=pl.col("outcome").cast(pl.String),
         has_failed=is_failure(),
     )
@@ -34,8 +34,7 @@ def summarize_over_time(material: Material) -> Plain:
         ended.group_by("from_at", "ending").agg(n=pl.len(), n_failed=pl.col("has_failed").sum())
     )
     section = over_time_of(steps, counts, name)
-    at = in_zone(_on_clock(pl.col("changed_at"), every, material.zone), material.zone)
-    moments = material.changes.select(at).to_series()
+    moments = material.changes.select(step_of("changed_at", every, material.zone)).to_series()
     marks = list(zip(map(iso, moments), in_one_line(material.changes), strict=True))
     for row in section["rows"]:
         row["changed"] = [text for moment, text in marks if moment == row["from"]]
@@ -73,16 +72,10 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
     window, as_of = material.window, material.facts.as_of
     last = min(window.until - TICK, as_of)
     ends = (window.since, max(window.since, last))
-    first, final = (_on_clock(instant(end), every, material.zone) for end in ends)
-    local = pl.datetime_range(first, final, every, time_unit="us")
-    until = in_zone(local.dt.offset_by(every), material.zone)
     from_at, steps_until = (pl.col(x).dt.convert_time_zone("UTC") for x in ("from_at", "until"))
     seen_until = pl.min_horizontal(steps_until, instant(window.until), instant(as_of + TICK))
     is_part = (from_at < instant(window.since)) | (seen_until < steps_until)
-    plan = pl.LazyFrame().select(from_at=in_zone(local, material.zone), until=until)
-    # A step that the clock skips begins with the next one, or is none.
-    plan = plan.drop_nulls("from_at").unique("from_at", keep="last", maintain_order=True)
-    plan = plan.with_columns(until=pl.coalesce(pl.col("from_at").shift(-1), "until"))
+    plan = steps_between(*ends, every, material.zone)
     frame = plan.with_columns(seen_until=seen_until, is_part=is_part).collect()
     began = pl.coalesce("started_at", "created_at")
     ended = pl.when(~pl.col("is_open")).then(pl.max_horizontal(began, "placed_at"))
@@ -93,11 +86,6 @@ def _steps(material: Material, every: str) -> pl.DataFrame:
         for moments in times
     )
     return frame.hstack([(n_began - n_ended).alias("n_open")])
-
-
-def _on_clock(moment: pl.Expr, every: str, zone: str) -> pl.Expr:
-    """When the step of a moment begins, by the clock of the zone."""
-    return moment.dt.convert_time_zone(zone).dt.replace_time_zone(None).dt.truncate(every)
 
 
 def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.DataFrame:

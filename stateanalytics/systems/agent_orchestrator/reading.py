@@ -115,8 +115,8 @@ def _of_axes() -> dict[str, pl.Expr]:
     """What follows from the axes of a record; the Go rewrite has none."""
     priority = mapping.of_legacy_status("priority", "legacy_status")
     return {
-        "is_ao_terminal": pl.when(_is_go()).then("is_ao_terminal").otherwise(mapping.is_terminal()),
-        "event_priority": pl.when(~_is_go()).then(priority),
+        "is_ao_terminal": pl.when(_IS_GO).then("is_ao_terminal").otherwise(mapping.is_terminal()),
+        "event_priority": pl.when(~_IS_GO).then(priority),
         "primary_reason": mapping.primary_reason(),
     }
 
@@ -256,6 +256,7 @@ def _with_parents(current: pl.DataFrame) -> pl.DataFrame:
 # --- as of an earlier instant ------------------------------------------------------------
 
 _KEY = ["source", "entity_id"]
+_IS_GO = pl.col("generation") == "G3"
 _MOMENTS = [name for name, dtype in frames.SESSIONS.dtypes.items() if dtype == schema.MOMENT]
 # The file's own moment is of whoever copied it, and these two are of the beginning.
 _WRITES = [name for name in _MOMENTS if name not in ("modified_at", "created_at", "started_at")]
@@ -354,7 +355,7 @@ def _chosen(records: pl.DataFrame, decisions: pl.DataFrame, at: datetime) -> pl.
     past_moments = pl.max_horizontal(pl.when(pl.col(name) <= at).then(name) for name in _WRITES)
     last_line = decisions.group_by(_KEY).agg(_last_line_at=pl.col("at").max())
     # The status of a row of the Go rewrite depends on its pull requests too.
-    is_changed_since = _is_go() & (pl.col("_last_line_at") > at).fill_null(value=False)
+    is_changed_since = _IS_GO & (pl.col("_last_line_at") > at).fill_null(value=False)
     current_at = past_moments.filter("is_current").first().over(_KEY)
     known_at = pl.max_horizontal(current_at, "log_decided_at")
     ranked = (
@@ -424,7 +425,7 @@ def _rewound(records: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
             pl.when(pl.col("report_at").is_null()).then(f"log_{name}").otherwise(name).alias(name)
             for name in report
         ),
-        is_synthesized=~_is_go() & ~has_words,
+        is_synthesized=~_IS_GO & ~has_words,
         last_transition_at="log_decided_at",
         **{
             name: pl.coalesce(
@@ -432,18 +433,14 @@ def _rewound(records: pl.DataFrame, reports: pl.DataFrame, at: datetime) -> pl.D
             )
             for name, state in (("terminated_at", "terminated"), ("completed_at", "done"))
         },
-        activity_last_at=pl.coalesce("activity_last_at", pl.when(_is_go()).then("log_seen_since")),
+        activity_last_at=pl.coalesce("activity_last_at", pl.when(_IS_GO).then("log_seen_since")),
     ).with_columns(
-        terminated_at=pl.when(~_is_go())
+        terminated_at=pl.when(~_IS_GO)
         .then("terminated_at")
         .when(pl.col("legacy_status").is_in(mapping.GO_ENDS))
         .then("log_over_since"),
         is_ao_terminal=pl.col("legacy_status").is_in(mapping.GO_ENDS),
     )
-
-
-def _is_go() -> pl.Expr:
-    return pl.col("generation") == "G3"
 
 
 def _replaced(entities: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
@@ -463,7 +460,9 @@ def _lost(past: Past, sessions: pl.DataFrame) -> pl.DataFrame:
     is_named = pl.any_horizontal(pl.col("log_session_state", "log_stored_status").is_not_null())
     is_known = pl.col("_is_written") | (is_named & ~pl.col("_is_contradicted"))
     known = sessions.select(
-        *(*_KEY, pl.lit(SYSTEM).alias("system"), pl.lit("session").alias("entity_type")),
+        *_KEY,
+        system=pl.lit(SYSTEM),
+        entity_type=pl.lit("session"),
         **dict.fromkeys(("status", "updated", "reason", "record"), ~is_known),
         silence=~is_known & pl.col("report_at").is_null(),
         report=pl.col("_is_report_lost").fill_null(value=False),

@@ -505,7 +505,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         )
     )
     is_open = pl.col("situation").is_in(list(OPEN))
-    ends = {
+    ends: dict[str, str | pl.Expr] = {
         "ended_by_model": "model_end_at",
         "interrupted": "interrupt_at",
         "shut_down": pl.coalesce("shutdown_at", "gone_at"),

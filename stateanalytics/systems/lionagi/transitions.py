@@ -248,8 +248,7 @@ def _last_writers(transitions: pl.DataFrame) -> pl.DataFrame:
     is_sweeper = pl.col("actor").is_in(_SWEEPER_ACTORS) | _HAS_SWEEP_EVIDENCE
     is_import = pl.col("actor") == "shows_import"
     wrote = first_that_holds({"import": is_import, "observer": is_sweeper})
-    named = {"raw_status": "status", "wrote": wrote, "seq": "seq", "at": "at"}
-    writers = transitions.lazy().select(*key, **named)
+    writers = transitions.lazy().select(*key, raw_status="status", wrote=wrote, seq="seq", at="at")
     # Most entities end by themselves: only those that somebody else wrote need a last row.
     written = writers.filter(pl.col("wrote").is_not_null()).collect()
     if written.is_empty():
