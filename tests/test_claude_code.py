@@ -187,6 +187,7 @@ NO_FALLBACK = add("system", subtype="model_refusal_no_fallback", content="refuse
 BUDGET = add("attachment", attachment={"type": "budget_usd", "total": 0.01})
 AGAIN = add("user", message={"role": "user", "content": "Again"})
 CALL, RESULT, GOOD, EXIT = called, result(), answer("a", "end_turn"), exited
+LEAVES = add("user", message={"role": "user", "content": "<command-name>/exit</command-name>"})
 CONTINUED = add("continued-in", after_s=5, uuid=None, continuedInSessionId="other")
 WAITS, OVER, RULE = "health.awaiting_model", "completed.turn_ended", "cancelled.stopped_by_rule"
 REFUSAL = "failed.content_filtered"
@@ -216,6 +217,9 @@ LAST_TURNS = {
     "an end by the model": ("completed.ended_by_model", GOOD, MODEL_END),
     "one that looks like an interrupt": ("completed.ended_by_model", CALL, MODEL_END, STOPPED),
     "an interrupt": ("cancelled.user_interrupt", CALL, STOPPED),
+    "a person who leaves during a call": ("cancelled.user_interrupt", CALL, LEAVES),
+    "a person who leaves after an answer": (OVER, UNSTOPPED, LEAVES),
+    "a session that is opened again": (WAITS, CALL, LEAVES, AGAIN),
     "a shutdown": ("aborted.shutdown", CALL, SHUTDOWN),
     "a process that ended in a call": ("aborted.shutdown", CALL, EXIT),
     "a process that ended before an answer": ("aborted.shutdown", EXIT),
@@ -297,7 +301,7 @@ def test_a_call_of_an_answer_that_was_given_again_is_not_waited_for(tmp_path: Pa
     assert facts.detail(frames.TOOLS)["is_replaced"].to_list() == [True]
 
 
-ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END, SHUTDOWN, EXIT, CONTINUED]
+ENDS = [result(toolEndsTurn=True), HOOK_STOP, TURN_END, MODEL_END, SHUTDOWN, EXIT, LEAVES]
 
 
 @pytest.mark.parametrize("step", ENDS)
@@ -319,6 +323,7 @@ def test_an_end_without_an_answer_is_known_when_it_is_written(tmp_path, step):
     [
         ((CALL, EXIT), "aborted.shutdown"),
         ((CALL, RESULT, EXIT), "aborted.shutdown"),
+        ((CALL, LEAVES), "cancelled.user_interrupt"),
         ((BUDGET, CALL, EXIT), "timed_out.max_budget"),
         ((CALL,), "aborted.process_dead_no_terminal"),
     ],

@@ -501,13 +501,17 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     known = known.with_columns(has_output=has_kept | pl.col("n_final_chars").is_null())
     named = situations.with_cause(known, "error_kind").with_columns(
         situation=situations.first_that_holds(_situation_rules()).replace(
-            {"stopped": "interrupted", "reported_failed": "failed", "exited": "shut_down"}
+            {
+                **{"stopped": "interrupted", "left": "interrupted"},
+                **{"reported_failed": "failed", "exited": "shut_down"},
+            }
         )
     )
     is_open = pl.col("situation").is_in(list(OPEN))
+    is_left = pl.col("interrupt_seq") <= pl.col("answer_seq")
     ends: dict[str, str | pl.Expr] = {
         "ended_by_model": "model_end_at",
-        "interrupted": "interrupt_at",
+        "interrupted": pl.when(is_left).then("exit_at").otherwise("interrupt_at"),
         "shut_down": pl.coalesce("shutdown_at", "gone_at"),
         "max_turns": "max_turns_at",
         "stopped_by_rule": "rule_end_at",
@@ -557,6 +561,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
         "answer": is_answer,
         "input": what.is_in(["prompt", "tool_result"]),
         "tool_end": pl.col("ends_turn").eq_missing("tool"),
+        "exit": what == "exit",
         "model_end": what == "model_end",
         "continued": pl.col("continued_in").is_not_null(),
         "rule_end": pl.col("ends_turn").eq_missing("denial") | (what == "hook_stop"),
@@ -713,8 +718,9 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "continued": pl.col("continued_seq") > answer,
         "max_budget": has_exited & pl.col("has_spent"),
         "exited": has_exited,
-        "aborted": had_later & (~is_closed | (is_unanswered & (pl.col("n_lost_tools") > 0))),
         "good_inferred": may_be_over & is_end & (pl.col("n_final_chars") > 0),
+        "left": pl.col("exit_seq") > answer,
+        "aborted": had_later & (~is_closed | (is_unanswered & (pl.col("n_lost_tools") > 0))),
         "superseded": had_later,
         "question": pl.col("n_questions") > 0,
         "open_tool": ~is_closed,
