@@ -358,6 +358,9 @@ def test_a_text_that_was_cut_off_goes_on_only_in_the_same_words():
             ("my_app", "theApp", "my_tool")]  # fmt: skip
     cut = many[0].replace("my_app", "all that I ever made")[:200]
     assert set(templates(*many, cut)) == {f"Stop the run of <*> {'as nobody looks at it ' * 9}now"}
+    # Of a long one only so many words are compared as an expression takes.
+    long = [text.replace("now", "and so on " * 30) for text in many]
+    assert len(set(templates(*long, cut))) == 1
 
 
 def test_the_pattern_of_each_message_stands_at_its_place():
