@@ -60,6 +60,21 @@ def told(folder, client, commands, name="one"):
     return facts_of(folder, session)
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_message_of_a_long_output_has_its_end_too(tmp_path, client):
+    printed = "make check\n" + "ok  pkg\n" * 900 + "--- FAIL: TestOne\n"
+    session = begun_transcript() if client == "claude_code" else begun_rollout()
+    if client == "claude_code":
+        answered(session, transcript_maker.call("c", "Bash", command="make"))
+        session.result("c", printed, is_error=True)
+    else:
+        session.call("c", cmd="make")
+        session.result("c", f"Process exited with code 2\nOutput:\n{printed}")
+    [message] = calls(facts_of(tmp_path, session))["message"]
+    assert message.startswith("make check\nok  pkg\n") and "\n…\nok" in message
+    assert message.endswith("\n--- FAIL: TestOne") and len(message) <= 500
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_calls_of_both_clients_are_one_frame(tmp_path, client):

@@ -301,6 +301,26 @@ def ends_of(sql: str) -> str:
     return f"CASE WHEN length({sql}) > {2 * _MOST_CHARS} THEN {both} ELSE {sql} END"
 
 
+def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
+    r"""A text, or the beginning and the last lines of a long one, which say what failed.
+
+    Lines are there as wholes, so that no half of a secret is without its name; where the end
+    has no whole line, it is the beginning alone.
+
+    Examples
+    --------
+    >>> printed = pl.DataFrame({"text": ["make test\nok a\nok b\nFAIL c", "x" * 40]})
+    >>> printed.select(ends_in(pl.col("text"), 20)).to_series().to_list()
+    ['make test\n…\nFAIL c', 'xxxxxxxxxxxxxxxxxxxx']
+    """
+    n_end = longest * 2 // 5
+    begin = text.str.slice(0, longest - n_end - 2).str.replace(r"\s\S*$", "")
+    end = text.str.strip_chars_end().str.tail(n_end).str.extract(r"(?s)\n(.*)$")
+    both = pl.concat_str(begin, pl.lit("\n…\n"), end)
+    is_long = text.str.len_chars() > longest
+    return pl.when(is_long).then(pl.coalesce(both, text.str.slice(0, longest))).otherwise(text)
+
+
 def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     """The calls in a system's own frame of them.
 
