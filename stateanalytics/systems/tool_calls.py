@@ -276,6 +276,9 @@ def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
 
 MOST_MESSAGE_CHARS = 500
 _MOST_CHARS = 4000
+_FOLDER = r"^(?:/\w+)*/bin/"
+_SILENT = r"(?i)^exit(?:ed with)? code \d+\s*$"
+"""The message of a command that printed nothing."""
 _OUTCOMES = {
     "denied": ("permission_rejected", "permission_denied", "hook_blocked", "declined"),
     "timed_out": ("timeout", "timed_out"),
@@ -288,10 +291,10 @@ POLLS = ("BashOutput", "TaskOutput", "write_stdin", "wait")
 
 @cache
 def expected_exits() -> pl.DataFrame:
-    """``last_command``, ``exit_code``: exits other than 0 that are an answer, not a failure."""
+    """``program``, ``exit_code``: exits other than 0 that are an answer, not a failure."""
     rows = pl.DataFrame(table_rows("stateanalytics.core", "expected_exits.csv"))
     return rows.select(
-        last_command="command", exit_code=pl.col("exit_code").cast(pl.Int64), is_expected=True
+        program="command", exit_code=pl.col("exit_code").cast(pl.Int64), is_expected=True
     )
 
 
@@ -341,12 +344,19 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     Notes
     -----
     A command that answers with an exit code, such as ``grep`` without a hit, did not fail:
-    ``core/data/expected_exits.csv`` names these, with a source for each.
+    ``core/data/expected_exits.csv`` names these, with a source for each. Of a line that printed
+    nothing it is the first command that answered, as in ``rg x && cat y``.
     """
     shaped = CALLS.conform(tools)
     lasted = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     # A result that is older than its call has a wrong time.
     lasted = pl.when(lasted >= 0).then(lasted)
+    known, first = expected_exits(), pl.col("target").str.replace(_FOLDER, "")
+    is_first = first.is_in(known["program"].implode())
+    is_first &= pl.col("message").str.contains(_SILENT)
+    program = (
+        pl.when(is_first).then(first).otherwise(pl.col("last_command").str.replace(_FOLDER, ""))
+    )
     is_poll = pl.col("tool").is_in(POLLS) & pl.col("test_result").is_not_null()
     rows = shaped.with_columns(
         tools["is_error"],
@@ -354,7 +364,8 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
         pl.col("is_test") | is_poll,
         system=pl.lit(system),
         duration_s=pl.coalesce("duration_s", lasted),
-    ).join(expected_exits(), on=["last_command", "exit_code"], how="left", maintain_order="left")
+        program=program,
+    ).join(known, on=["program", "exit_code"], how="left", maintain_order="left")
     by_cause = [
         pl.when(pl.col("cause").is_in(list(causes))).then(pl.lit(outcome))
         for outcome, causes in _OUTCOMES.items()
