@@ -55,7 +55,9 @@ _NOTHING_BELOW = r"\nOutput:\s*$"
 _TEXT_BEGINS = '{"type":"input_text","text":"'
 _BETWEEN_TEXTS = f'"}},{_TEXT_BEGINS}'
 _RESULT_IN_SCRIPT = r'\{\s*"(?:chunk_id|wall_time_seconds)"\s*:[^{}]{0,200}'
-_HEAD_IN_SCRIPT = rf"^\s*{_RESULT_IN_SCRIPT}\}}"
+_HEAD_IN_SCRIPT = (
+    rf"^\s*(?:{_RESULT_IN_SCRIPT}\}}|(?:Warning: truncated output.*\n)?Total output lines: \d+\s)"
+)
 _EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code"\s*:\s*(%s)\b'
 _OUTPUT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"output"\s*:\s*"'
 _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
