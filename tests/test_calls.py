@@ -60,6 +60,38 @@ def told(folder, client, commands, name="one"):
     return facts_of(folder, session)
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "message", "outcome"),
+    [
+        ("rg", "cat", "Exit code 1", "expected_nonzero"),
+        ("/usr/bin/test", "cat", "exited with code 1", "expected_nonzero"),
+        ("git", "/usr/bin/grep", "Exit code 1", "expected_nonzero"),
+        ("rg", "cat", "Exit code 1\ncat: a: No such file or directory", "failed"),
+        ("make", "cat", "Exit code 1", "failed"),
+    ],
+)
+def test_a_command_that_printed_nothing_is_judged_by_its_first(first, last, message, outcome):
+    row = {"target": first, "last_command": last, "message": message, "exit_code": 1}
+    ended = pl.DataFrame(row).with_columns(ended_at=ago(hours=1))
+    called = CALLS.conform(ended).with_columns(is_error=True)
+    assert calls_from(called, "codex")["outcome"].to_list() == [outcome]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_message_of_a_long_output_has_its_end_too(tmp_path, client):
+    printed = "make check\n" + "ok  pkg\n" * 900 + "--- FAIL: TestOne\n"
+    session = begun_transcript() if client == "claude_code" else begun_rollout()
+    if client == "claude_code":
+        answered(session, transcript_maker.call("c", "Bash", command="make"))
+        session.result("c", printed, is_error=True)
+    else:
+        session.call("c", cmd="make")
+        session.result("c", f"Process exited with code 2\nOutput:\n{printed}")
+    [message] = calls(facts_of(tmp_path, session))["message"]
+    assert message.startswith("make check\nok  pkg\n") and "\n…\nok" in message
+    assert message.endswith("\n--- FAIL: TestOne") and len(message) <= 500
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_calls_of_both_clients_are_one_frame(tmp_path, client):
@@ -735,7 +767,7 @@ def test_equal_inputs_have_equal_digests_on_every_machine():
 def test_every_expected_exit_has_a_source():
     rows = table_rows("stateanalytics.core", "expected_exits.csv")
     assert all(row["source"].startswith("https://") for row in rows)
-    assert expected_exits().select("last_command", "exit_code").is_duplicated().any() is False
+    assert expected_exits().select("program", "exit_code").is_duplicated().any() is False
 
 
 def test_without_calls_there_are_none(tmp_path):

@@ -622,7 +622,7 @@ OF_THE_SAMPLE = [
     ("failures SAMPLE --cluster ''", "There is no cluster ''"),
     ("failures SAMPLE --against SAMPLE", "--against belongs to --show change"),
     ("failures SAMPLE --cluster v1:no", "There is no cluster 'v1:no' here; there are"),
-    ("failures SAMPLE --show incidents --cluster v1:no", "--cluster does not apply to"),
+    ("failures SAMPLE --show codes --cluster v1:no", "--cluster does not apply to"),
     ("failures SAMPLE --rules no.toml", "cannot be read"),
     ("failures SAMPLE --week 2026-W21 --since 2026-05-01", "found both"),
     ("failures SAMPLE --show codes --ledger x.csv", "--ledger belongs to --show clusters or"),

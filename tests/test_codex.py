@@ -366,6 +366,7 @@ def test_a_command_that_fails_in_the_background_fails_one_time(tmp_path: Path) -
 
 
 RESULT = '{"chunk_id":"a1","wall_time_seconds":1.5,"exit_code":%s,"output":"%s"}'
+TRUNCATED = r"Warning: truncated output (original token count: 9)\nTotal output lines: 2\n\n"
 EXITED_2 = ("failed", "exit_nonzero", 2, None)
 SCRIPTS = [
     ("completed", ["3 passed in 0.1s"], "ok", None, None, "passed"),
@@ -374,6 +375,7 @@ SCRIPTS = [
     ("completed", [RESULT % (0, '{\\"exit_code\\":1}')], "ok", None, 0, None),
     ("completed", [json.dumps(json.loads(RESULT % (2, "a")), indent=2)], *EXITED_2),
     ("completed", ['{"chunk_id":"a1","exit_code":2}\nno net'], *EXITED_2),
+    ("completed", [RESULT % (2, f"{TRUNCATED}c")], *EXITED_2),
     ("completed", ['{"exit_code":1}'], "ok", None, None, None),
     ("failed", ["Script error:\nError: x"], "failed", "tool_error", None, None),
     ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
@@ -400,7 +402,7 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
     assert running == [f"c{len(SCRIPTS) - 1}"]
     messages = calls(facts).filter(cause="tool_error")["message"].to_list()
     messages += calls(facts).filter(exit_code=2)["message"].to_list()
-    assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net"]
+    assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net", "c"]
 
 
 @pytest.mark.parametrize(

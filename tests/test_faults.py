@@ -52,6 +52,10 @@ INSIDE = [
     ("unexpected status 401 Unauthorized: Missing bearer, url: https://<*>, request id: <*>",
      "Missing bearer"),
     ("Exit code 1 header is missing", "header is missing"),
+    # Of a log the records that say nothing of an error are none of it.
+    ('no such row {"time":"<*>","level":"INFO","msg":"ready","at":"<*>"} {"level":"info","msg":"b',
+     "no such row"),
+    ('{"level":"info","msg":"ready"} {"level":"error","msg":"no such row"}', "no such row"),
     ("KeyError: '<*>' in drain (queue.py)", "KeyError: '<*>' in drain (queue.py)"),
     # Nothing inside, and too short to say anything.
     ("API Error: 500 <*>", "API Error: 500 <*>"),
@@ -79,6 +83,14 @@ SHORT = [
      "Missing command `poetry` · Bash"),
     ("write <*>: no space left on device", "Disk full · write … no space left"),
     ("Rate limit reached", "Rate limit reached"),
+    (f"[ci] $ go test ./... {'ok <*> (cached) ' * 9}--- FAIL: TestSell (<*>) FAIL",
+     "Tests fail in go test · --- FAIL: TestSell"),
+    (f"{'Auto-merging <*> ' * 9}CONFLICT (content): Merge conflict in <*>",
+     "CONFLICT (content): Merge conflict"),
+    (f"$ lint {'--all ' * 20}<*>:<*>:<*>: `a` is not used <*> issues: * unused: <*>",
+     "golangci-lint · `a` is not used"),
+    (f"{'Step <*> : COPY <*> ' * 9}make: *** [Makefile:<*>: image] Error 1", "make: *** [Makefile"),
+    (f"{'we think of it ' * 9}as an error: no", "we think of it"),
     ("hello there", "hello there"),
     ("(no message; last Bash: message)", "no message; last Bash: message"),
     (None, "No message"),
@@ -109,6 +121,11 @@ def test_a_title_names_rule_provider_and_code_where_there_is_nothing_better():
         ('API Error: 400 {"message":"<*> odd, very odd"}', "<*> odd, very odd"),
         ("No such container: jobRunner", "No such container: <*>"),
         ("KeyError: 'a_b' in f (x.py)", "KeyError: '<*>' in f (x.py)"),
+        (
+            "# <*>:<*>:<*>: undefined: <*>",
+            "go test ./... # <*> [<*>] <*>:<*>:<*>: cannot use n as int",
+        ),
+        ("lint fail <*> https://<*>", "docs pass <*> https://<*> e2e pending <*> https://<*>"),
     ],
 )
 def test_what_one_person_would_fix_is_one_fault(texts):

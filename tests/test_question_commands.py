@@ -73,6 +73,9 @@ def test_faults_come_first_and_their_clusters_and_rows_are_one_step_away(run, ro
     clusters = rows_of("failures", *week, "--show", "clusters", *chosen)
     assert [row["cluster_id"] for row in clusters] == fault["cluster_ids"]
     assert len(rows_of("failures", *week, *chosen)) == fault["n_rows"]
+    for cluster in fault["cluster_ids"]:
+        (of_cluster,) = rows_of("failures", *week, "--show", "faults", "--cluster", cluster)
+        assert of_cluster["fault_id"] == fault["fault_id"]
     lives = rows_of("failures", "--show", "life", *chosen)
     assert {row["fault_id"] for row in lives} == {fault["fault_id"]}
     code, _, err = run("failures", STORE, "--show", "codes", *chosen)
@@ -260,6 +263,15 @@ def test_a_code_counts_the_same_in_faults_whose_clusters_have_several(rows_of, d
         assert fault["n_rows"] < whole[row["fault_id"]]["n_rows"]
     (row,) = rows_of("failures", "--code", "run.failed.artifact_write")
     assert (row["n_clusters"], row["n_rows"]) == (1, 2)
+
+
+def test_an_incident_is_found_by_each_of_its_codes_and_clusters(rows_of, demo):
+    several = sa.failures.incidents(demo, nested=True).filter(pl.col("n_clusters") > 1)
+    incident = several.filter(pl.col("codes").list.len() > 1).row(0, named=True)
+    for option, values in (("--code", incident["codes"]), ("--cluster", incident["cluster_ids"])):
+        for value in values:
+            found = rows_of("failures", "--show", "incidents", option, value)
+            assert incident["incident_id"] in {row["incident_id"] for row in found}
 
 
 def test_a_code_leaves_a_consequence_the_cause_that_has_another_code(demo):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateanalytics.core.redaction import HINTS, PLACEHOLDERS, SHAPES, redact, redact_texts
+from stateanalytics.systems.tool_calls import ends_in
 from tests.conftest import ROOT
 from tests.examples import a_few, examples
 from tests.generators.failure_corpus import failure_corpus
@@ -121,6 +122,19 @@ def test_no_secret_on_a_line_of_its_own_comes_through(before, after):
     shown = masked(*(f"{before}\n{case.text}\n{after}" for case in PLANTED))
     kept = [case for case, text in zip(PLANTED, shown, strict=True) if case.secret in text]
     assert [case.name for case in kept if case.secret not in before + after] == []
+
+
+def test_no_secret_comes_through_a_text_whose_middle_is_left_out():
+    for n in range(0, 500, 70):
+        texts = ["ok\n" * n + case.text + "\nno" * (500 - n) for case in PLANTED]
+        shown = masked(*pl.select(ends_in(pl.lit(pl.Series(texts)))).to_series())
+        kept = [case for case, text in zip(PLANTED, shown, strict=True) if case.secret in text]
+        assert [case.name for case in kept] == []
+    lines = "\n".join(["aB3/" * 16] * 30)
+    key = f"cat key\n-----BEGIN PRIVATE KEY-----\n{lines}\n-----END PRIVATE KEY-----"
+    for text in (key, "no such key\n" * 50 + key):
+        [shown] = masked(pl.select(ends_in(pl.lit(text))).item())
+        assert shown.endswith("[private key]") and "aB3/" not in shown
 
 
 def test_equal_secrets_of_one_kind_leave_equal_texts():

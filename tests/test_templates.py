@@ -330,6 +330,15 @@ def test_a_template_takes_in_what_it_matches_but_no_opposite():
     assert templates(*many, "No such tool is available: failed")[-1].endswith(": failed")
 
 
+def test_a_merge_conflict_is_no_end_that_is_another_every_time():
+    ends = ("CONFLICT (content): a.go", "Auto-merging b.go\nCONFLICT (add/add): no")
+    ends += ("error: no such branch here", "hint: nobody may push to it now", "fatal: not for you")
+    begin = "Exit code 1\nFrom example.org:shop\n * branch main -> FETCH_HEAD\n"
+    found = templates(*(begin + end for end in ends))
+    assert ["CONFLICT" in text for text in found] == [True, True, False, False, False]
+    assert len(set(found)) == 3
+
+
 def test_a_text_cut_off_at_a_usual_length_joins_the_one_that_goes_on():
     whole = "the server did not answer while it was asked for " + "many things " * 20 + "at last {}"
     cut = whole.format(1)[:200]
@@ -358,6 +367,9 @@ def test_a_text_that_was_cut_off_goes_on_only_in_the_same_words():
             ("my_app", "theApp", "my_tool")]  # fmt: skip
     cut = many[0].replace("my_app", "all that I ever made")[:200]
     assert set(templates(*many, cut)) == {f"Stop the run of <*> {'as nobody looks at it ' * 9}now"}
+    # Of a long one only so many words are compared as an expression takes.
+    long = [text.replace("now", "and so on " * 30) for text in many]
+    assert len(set(templates(*long, cut))) == 1
 
 
 def test_the_pattern_of_each_message_stands_at_its_place():

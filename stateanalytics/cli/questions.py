@@ -323,8 +323,9 @@ def _failures(snap: Snapshot, request: Request, question: Question, values: Give
         frame = _called(question, snap, {**values, "earlier": earlier})
     shared = {name: values[name] for name in ("policy", "rules", "of")}
     is_fault = (values["cluster"] or "").startswith(FAULT)
-    if values["cluster"] is not None and not is_fault and "cluster_id" in frame.columns:
-        values["cluster"] = find_cluster(values["cluster"], frame["cluster_id"], snap, **shared)
+    if values["cluster"] is not None and not is_fault and _has(frame, "cluster_id"):
+        known = _each(frame, "cluster_id").explode(empty_as_null=True).drop_nulls()
+        values["cluster"] = find_cluster(values["cluster"], known, snap, **shared)
     frame = _narrowed(frame, question, snap, values)
     if question.shown_as == "parameters" and request.redact:
         frame = _without_masked_words(frame, snap, {**shared, "window": values["window"]})
@@ -354,15 +355,32 @@ def _narrowed(
     code, cluster = values["code"], values["cluster"]
     of = "fault_id" if cluster and cluster.startswith(FAULT) else "cluster_id"
     for value, option, column in ((code, "--code", "code"), (cluster, "--cluster", of)):
-        is_refused = column not in frame.columns or question.shown_as == "rules"
+        is_refused = not _has(frame, column) or question.shown_as == "rules"
         if value is not None and is_refused:
             raise click.UsageError(f"{option} does not apply to {question.mode}. Hint: remove it")
     if code is not None:
-        frame = frame.filter(is_code(code))
+        frame = frame.filter(_each(frame, "code").list.eval(is_code(code, pl.element())).list.any())
         if frame.is_empty():
             known = codes(snap, of=values["of"])["code"].drop_nulls()
-            note(f"nothing here has code {code} or one below it{did_you_mean(code, known)}")
-    return frame if cluster is None else frame.filter(pl.col(of).str.starts_with(cluster))
+            near = "" if code in known else did_you_mean(code, known)
+            note(f"nothing here has code {code} or one below it{near}")
+    if cluster is None:
+        return frame
+    begins = pl.element().str.starts_with(cluster)
+    return frame.filter(_each(frame, of).list.eval(begins).list.any())
+
+
+def _has(frame: pl.DataFrame, column: str) -> bool:
+    return not {column, f"{column}s"}.isdisjoint(frame.columns)
+
+
+def _each(frame: pl.DataFrame, column: str) -> pl.Series:
+    """The code, cluster or fault of each row, as a list: faults and incidents have several."""
+    several = f"{column}s"
+    if several not in frame.columns:
+        return frame.select(pl.concat_list(column)).to_series()
+    found = frame[several]
+    return found.str.split(", ") if found.dtype == pl.String else found
 
 
 def _with_states_and_owners(clusters: pl.DataFrame, snap: Snapshot, values: Given) -> pl.DataFrame:

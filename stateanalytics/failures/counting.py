@@ -204,9 +204,10 @@ def count_groups(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
-def is_code(code: str) -> pl.Expr:
-    """Whether a row has a reason code, or one below it."""
-    return (pl.col("code") == code) | pl.col("code").str.starts_with(f"{code}.")
+def is_code(code: str, of: pl.Expr | None = None) -> pl.Expr:
+    """Whether a row (or ``of``) has a reason code, or one below it."""
+    own = pl.col("code") if of is None else of
+    return (own == code) | own.str.starts_with(f"{code}.")
 
 
 def sorted_by_cost(groups: Rows, name: str) -> Rows:

@@ -56,6 +56,18 @@ _WRAPPERS = re.compile(
 _TAILS = re.compile(
     r"(?i),? ?\(?(?:url: |cf-ray|request[ _]?id:? |request <).*$|</?tool_use_error>$|<<\*>>$"
 )
+# A record of a log that says nothing of an error, whole or cut.
+_LOGGED = re.compile(r"""(?i)\{[^{}]*"level":\s*"(?:debug|info|trace|warn)[^{}]*(?:\}|$)""")
+# How what says it begins in the output of a command, the more telling ones first.
+_TELLING = tuple(
+    re.compile(rf"(?<!\S)(?:{begins})")
+    for begins in (
+        r"--- FAIL: (?!<)|FAILED (?=\S+::)|E {1,3}(?=\S)|CONFLICT \(|! \[(?:remote )?rejected",
+        r"(?:<\*>:){2,3} (?=[^\s<#])",
+        r"(?<![a-z] )(?:[\w-]+: )?(?i:error|fatal|panic|unknown flag)(?:\[\S+\])?: |[\w.]+Error: ",
+        r"<\*> issues: |\S+: (?:\*\*\* |(?:[^:]{1,60}: )?(?i:not found|no such file|no match))",
+    )
+)
 _TOOL = re.compile(r"(?:^|: )([A-Z][A-Za-z]+) (?:exited|failed|timed out)\b")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 _BLANKS = re.compile(r"\d+|<\*>")
@@ -97,7 +109,7 @@ def innermost(template: str) -> str:
     >>> innermost("ToolError: Bash exited with code 127: <*>: poetry: not found")
     'poetry: not found'
     """
-    plain = re.sub(r"\\+([\"'])", r"\1", template[:_LONGEST])
+    plain = _LOGGED.sub("", re.sub(r"\\+([\"'])", r"\1", template[:_LONGEST]))
     said = ["".join(groups) for groups in _KEYED.findall(plain)]
     inside = said[-1] if said and _LETTERS.search(said[-1]) else plain
     bare = _TAILS.sub("", _WRAPPERS.sub("", inside)).strip()
@@ -209,9 +221,17 @@ def _fault_of(
     label = f"Perhaps {proposed.replace('_', ' ')}" if proposed else label
     own = f"\0{code}\0{template}" if is_whole else f"\1{_bare(said)}"
     tool = _TOOL.search(text)
-    title = title_of("" if name else label, name or said or code, place or (tool and tool[1]))
+    shown = name or _telling(said) or code
+    title = title_of("" if name else label, shown, place or (tool and tool[1]))
     digest = versioned_id(f"{group}\0{own if is_whole or not fault else fault}", VERSION)
     return digest, title, proposed
+
+
+def _telling(said: str) -> str:
+    """What a title has no room for from its beginning, from the part on that says what failed."""
+    found = (begins.search(said) for begins in _TELLING if len(said) > LONGEST_TITLE)
+    first = next(filter(None, found), None)
+    return said[first.start() :].lstrip("<*>: ") if first else said
 
 
 def is_telling(text: str) -> bool:

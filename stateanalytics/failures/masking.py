@@ -161,7 +161,7 @@ NAMES = (
     r"|(?:\w+\.)*\w+(?:Timeout|Expired|Denied|Refused|Rejected|Cancelled|Canceled"
     r"|Disconnected|Aborted"
     r"|Unavailable|Exceeded|Overloaded|Iteration|Requests|Reset|Pipe|Pool)"
-    r"|Unauthorized|Forbidden|NotFound|SIG[A-Z]+|E[A-Z]{4,})$"
+    r"|Unauthorized|Forbidden|NotFound|CONFLICT|SIG[A-Z]+|E[A-Z]{4,})$"
 )
 
 

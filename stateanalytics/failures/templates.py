@@ -37,6 +37,8 @@ VERSION = "v1"
 N_SAID = 4
 #: Longer templates are not tried as the rest of a truncated text.
 N_WORDS = 150
+#: So many words of one are compared behind a value: expressions nest only so deep.
+N_NESTED = 80
 
 # Adjacent placeholders become one: nobody can tell where the first of them ends.
 _ANYTHING = f"(?:{masking.OPEN}[A-Z]*{masking.CLOSE})+"
@@ -326,7 +328,8 @@ class _Beginnings:
                 return
             yield from here._ended()
             if place and masking.OPEN in word and here.by_word.keys() - {word, ""}:
-                yield from here._matched(word, words[place:], N_SAID - _n_said(words[:place]))
+                rest = words[place : place + N_NESTED]
+                yield from here._matched(word, rest, N_SAID - _n_said(words[:place]))
             here = here.by_word.get(word)
         if here is not None:
             yield from here._ended()

@@ -276,6 +276,9 @@ def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
 
 MOST_MESSAGE_CHARS = 500
 _MOST_CHARS = 4000
+_FOLDER = r"^(?:/\w+)*/bin/"
+_SILENT = r"(?i)^exit(?:ed with)? code \d+\s*$"
+"""The message of a command that printed nothing."""
 _OUTCOMES = {
     "denied": ("permission_rejected", "permission_denied", "hook_blocked", "declined"),
     "timed_out": ("timeout", "timed_out"),
@@ -288,10 +291,10 @@ POLLS = ("BashOutput", "TaskOutput", "write_stdin", "wait")
 
 @cache
 def expected_exits() -> pl.DataFrame:
-    """``last_command``, ``exit_code``: exits other than 0 that are an answer, not a failure."""
+    """``program``, ``exit_code``: exits other than 0 that are an answer, not a failure."""
     rows = pl.DataFrame(table_rows("stateanalytics.core", "expected_exits.csv"))
     return rows.select(
-        last_command="command", exit_code=pl.col("exit_code").cast(pl.Int64), is_expected=True
+        program="command", exit_code=pl.col("exit_code").cast(pl.Int64), is_expected=True
     )
 
 
@@ -299,6 +302,26 @@ def ends_of(sql: str) -> str:
     """SQL: a text, or the beginning and the end of a long one, which are all that is needed."""
     both = f"substr({sql}, 1, {_MOST_CHARS}) || substr({sql}, -{_MOST_CHARS})"
     return f"CASE WHEN length({sql}) > {2 * _MOST_CHARS} THEN {both} ELSE {sql} END"
+
+
+def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
+    r"""A text, or the beginning and the last lines of a long one, which say what failed.
+
+    Lines are there as wholes, so that no half of a secret is without its name; where the end
+    has no whole line, it is the beginning alone.
+
+    Examples
+    --------
+    >>> printed = pl.DataFrame({"text": ["make test\nok a\nok b\nFAIL c", "x" * 40]})
+    >>> printed.select(ends_in(pl.col("text"), 20)).to_series().to_list()
+    ['make test\n…\nFAIL c', 'xxxxxxxxxxxxxxxxxxxx']
+    """
+    n_end = longest * 2 // 5
+    begin = text.str.slice(0, longest - n_end - 2).str.replace(r"\s\S*$", "")
+    end = text.str.strip_chars_end().str.tail(n_end).str.extract(r"(?s)\n(.*)$")
+    both = pl.concat_str(begin, pl.lit("\n…\n"), end)
+    is_long = text.str.len_chars() > longest
+    return pl.when(is_long).then(pl.coalesce(both, text.str.slice(0, longest))).otherwise(text)
 
 
 def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
@@ -321,12 +344,19 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     Notes
     -----
     A command that answers with an exit code, such as ``grep`` without a hit, did not fail:
-    ``core/data/expected_exits.csv`` names these, with a source for each.
+    ``core/data/expected_exits.csv`` names these, with a source for each. Of a line that printed
+    nothing it is the first command that answered, as in ``rg x && cat y``.
     """
     shaped = CALLS.conform(tools)
     lasted = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     # A result that is older than its call has a wrong time.
     lasted = pl.when(lasted >= 0).then(lasted)
+    known, first = expected_exits(), pl.col("target").str.replace(_FOLDER, "")
+    is_first = first.is_in(known["program"].implode())
+    is_first &= pl.col("message").str.contains(_SILENT)
+    program = (
+        pl.when(is_first).then(first).otherwise(pl.col("last_command").str.replace(_FOLDER, ""))
+    )
     is_poll = pl.col("tool").is_in(POLLS) & pl.col("test_result").is_not_null()
     rows = shaped.with_columns(
         tools["is_error"],
@@ -334,7 +364,8 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
         pl.col("is_test") | is_poll,
         system=pl.lit(system),
         duration_s=pl.coalesce("duration_s", lasted),
-    ).join(expected_exits(), on=["last_command", "exit_code"], how="left", maintain_order="left")
+        program=program,
+    ).join(known, on=["program", "exit_code"], how="left", maintain_order="left")
     by_cause = [
         pl.when(pl.col("cause").is_in(list(causes))).then(pl.lit(outcome))
         for outcome, causes in _OUTCOMES.items()

@@ -596,7 +596,7 @@ def read_calls(store: Store, tables: GoTables) -> pl.DataFrame:
                 .then(pl.lit("exit_nonzero"))
                 .otherwise(cause_in(said, is_denied=is_refused))
             ),
-            message=pl.when("is_error").then(said.str.slice(0, tool_calls.MOST_MESSAGE_CHARS)),
+            message=pl.when("is_error").then(tool_calls.ends_in(said)),
             source=pl.lit(store.label),
             thread_id="session_id",
         )

@@ -11,7 +11,7 @@ from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser, moment
 from stateanalytics.systems.claude_code.frames import FRAMES
 from stateanalytics.systems.situations import first_that_holds
-from stateanalytics.systems.tool_calls import inputs_of, phrase_of, results_of
+from stateanalytics.systems.tool_calls import ends_in, inputs_of, phrase_of, results_of
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _MOST_ERROR_CHARS = 500
@@ -101,7 +101,7 @@ _FULL = "The model has reached its context window limit"
 _INTERRUPTED = "[Request interrupted by user"
 _FIRST_TEXT = (
     "list_transform(json_extract(sound, '$.message.content[*]'), lambda b: "
-    "left(coalesce(b->>'$.content[0].text', b->>'$.content'), 500))"
+    "coalesce(b->>'$.content[0].text', b->>'$.content'))"
 )
 
 
@@ -297,7 +297,7 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
     is_list = pl.col("content").str.starts_with("[")
     blocks = blocks.with_columns(
         is_list=pl.col("is_error") & is_list,
-        error_message=pl.when("is_error").then(pl.col("content").str.slice(0, _MOST_ERROR_CHARS)),
+        error_message=ends_in(pl.when("is_error").then("content")),
     )
     blocks = blocks.drop("input", "content").hstack(
         [*inputs_of(blocks["input"]), *results_of(given)]
@@ -313,5 +313,5 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
         .explode("first_text", "place")
     )
     joined = blocks.join(messages, on=["row", "place"], how="left", maintain_order="left")
-    first_text = pl.when("is_list").then("first_text").otherwise("error_message")
-    return joined.with_columns(error_message=first_text)
+    first_text = pl.when("is_list").then(ends_in(pl.col("first_text")))
+    return joined.with_columns(error_message=first_text.otherwise("error_message"))

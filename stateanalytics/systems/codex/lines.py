@@ -11,7 +11,7 @@ from stateanalytics.core.package_tables import table_rows
 from stateanalytics.core.schema import MOMENT
 from stateanalytics.io.json_lines import Fields, Parser
 from stateanalytics.systems.codex.frames import FRAMES, SUMS, USAGE
-from stateanalytics.systems.tool_calls import POLLS, inputs_of, phrase_of, results_of
+from stateanalytics.systems.tool_calls import POLLS, ends_in, inputs_of, phrase_of, results_of
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _WORDS = pl.DataFrame(table_rows(__package__, "known_words.csv"))
@@ -55,7 +55,9 @@ _NOTHING_BELOW = r"\nOutput:\s*$"
 _TEXT_BEGINS = '{"type":"input_text","text":"'
 _BETWEEN_TEXTS = f'"}},{_TEXT_BEGINS}'
 _RESULT_IN_SCRIPT = r'\{\s*"(?:chunk_id|wall_time_seconds)"\s*:[^{}]{0,200}'
-_HEAD_IN_SCRIPT = rf"^\s*{_RESULT_IN_SCRIPT}\}}"
+_HEAD_IN_SCRIPT = (
+    rf"^\s*(?:{_RESULT_IN_SCRIPT}\}}|(?:Warning: truncated output.*\n)?Total output lines: \d+\s)"
+)
 _EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code"\s*:\s*(%s)\b'
 _OUTPUT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"output"\s*:\s*"'
 _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
@@ -98,7 +100,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     words = pl.col("content").list.eval(pl.element().struct.field("text").drop_nulls())
     seconds = pl.col("resets_s")
     tag = pl.col("error_type")
-    output = pl.col("output").str.slice(0, _MOST_SEARCHED_CHARS)
+    output = ends_in(pl.col("output"), _MOST_SEARCHED_CHARS)
     rows = _with_scripts(rows)
     classified = rows.with_columns(
         whole_numbers(_COUNTS),
@@ -263,9 +265,11 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
         is_cancelled=if_result.then(is_cancelled),
         is_declined=pl.when(is_result & (is_declined | ~is_event | has_status)).then(is_declined),
         is_timed_out=if_result.then(is_late.fill_null(value=False)),
-        error_message=pl.when(~is_result | is_error)
-        .then(if_result.then("_message").otherwise("error_message"))
-        .str.slice(0, _MOST_ERROR_CHARS),
+        error_message=ends_in(
+            pl.when(~is_result | is_error).then(
+                if_result.then("_message").otherwise("error_message")
+            )
+        ),
     ).drop("_output", "_message")
 
 

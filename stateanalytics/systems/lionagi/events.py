@@ -567,7 +567,7 @@ def _read(store: Store, numbers: pl.Series) -> pl.DataFrame:
         exit_code=code,
     ).with_columns(
         message=pl.when("is_error").then(
-            pl.coalesce(error, "output").str.strip_chars().str.slice(0, MOST_MESSAGE_CHARS)
+            tool_calls.ends_in(pl.coalesce(error, "output").str.strip_chars())
         )
     )
     return judged.drop(

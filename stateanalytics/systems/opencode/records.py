@@ -47,7 +47,7 @@ from stateanalytics.systems.opencode.gathered import (
     together,
     without,
 )
-from stateanalytics.systems.tool_calls import inputs_of, phrase_of, results_of
+from stateanalytics.systems.tool_calls import ends_in, inputs_of, phrase_of, results_of
 
 # Messages of V2 contain their parts.
 _CONTENT = {
@@ -133,11 +133,10 @@ def parts_of(rows: pl.DataFrame, parser: Parser) -> tuple[pl.DataFrame, pl.DataF
     """Typed parts from rows like those of `messages_of`, ``part_id`` where a table has it."""
     read = _parsed(rows, parser, PART, lengths=_LENGTHS, sql=_CALL_OUTPUT)
     known = read.drop_nulls(["part_id", "message_id"])
-    output = pl.col("given").cast(pl.String).str.slice(0, _MOST_SAID_CHARS)
+    output = ends_in(pl.when(pl.col("exit_code") != 0).then(pl.col("given").cast(pl.String)))
     is_silent = output.str.strip_chars().is_in(("", "(no output)"))
-    output_of_failed = pl.when(pl.col("exit_code") != 0).then(
-        pl.when(is_silent).then(pl.format("exited with code {}", "exit_code")).otherwise(output)
-    )
+    exited = pl.format("exited with code {}", "exit_code")
+    output_of_failed = pl.when(is_silent).then(exited).otherwise(output)
     named = _with_texts(known, pl.col("part_type") == "tool").with_columns(
         error_message=pl.coalesce("error_message", "invalid_message", output_of_failed)
     )
