@@ -310,6 +310,6 @@ def needing(library: str, task: str, *, extra: str, instead: str) -> Iterator[No
         yield
     except ImportError as missing:
         raise MissingComponentError(
-            f"{task} needs {library}, which is not installed ({missing}).",
+            f"{task} needs {library}: {missing}.",
             f"pip install 'stateanalytics[{extra}]', or {instead}",
         ) from missing

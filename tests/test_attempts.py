@@ -5,10 +5,13 @@ import pytest
 
 import stateanalytics as sa
 from stateanalytics.errors import ArgumentError
+from stateanalytics.reporting.sections.slow import summarize_slow
 from stateanalytics.systems import system_named
 from tests.frames import AS_OF, WHOSE, ago, facts
 from tests.opencode_logs import event, step
 from tests.opencode_logs import facts_of as opencode_facts
+from tests.report_parts import material_of
+from tests.samples import SAMPLES
 
 
 def life(entity_id, *steps, **row):
@@ -64,6 +67,13 @@ def test_a_page_names_attempts_and_their_pauses_are_not_slow_work():
     found = sa.report(given, sections=["durations", "slow"]).summary
     assert found["durations"]["finding"].startswith("3 attempts at 2 runs started in the window: ")
     assert [row["lasted"] for row in found["slow"]["ended"]] == ["2 h", "2 h"]
+
+
+def test_a_session_that_waits_for_people_took_as_long_as_its_longest_turn():
+    """Its own end is not recorded, so that none of them had a known duration."""
+    with sa.read(SAMPLES / "claude_code", progress=False) as snap:
+        slow = summarize_slow(material_of(snap))
+    assert slow["finding"].endswith("; none of 8 ended runs took longer.")
 
 
 def test_an_attempt_that_is_still_going_is_cut_off():

@@ -283,6 +283,20 @@ def test_a_first_look_leaves_out_only_older_transcripts_and_is_kept(
     assert "older transcripts" not in summed_up(capsys)[2]
 
 
+def test_a_first_look_that_ends_before_this_week_is_read_says_how_to_go_on(
+    home, tmp_path, monkeypatch, capsys
+):
+    """Its limit is not one that the user gave, and the list of findings reads everything."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(copied("claude_code", tmp_path)))
+    ticks = count()
+    clock = SimpleNamespace(process_time=lambda: next(ticks))
+    monkeypatch.setattr("stateanalytics.io.budget.time", clock)
+    monkeypatch.setattr(reports, "_FIRST_LOOK_S", 30)
+    code, told, notes = summed_up(capsys)
+    assert (code, "1. Data of 1 input is missing" in told) == (0, True)
+    assert "note: this first look reads for 30 s; run it again to read on, or read " in notes
+
+
 @pytest.mark.parametrize(
     ("days", "name", "n_older"),
     [(8, "a.jsonl", 3), (6, "a.jsonl", 0), (8, "messages", 0), (8, "gone.jsonl", 0)],

@@ -1,6 +1,7 @@
 """Calls of tools in one frame, how they ended, and the signs of struggle in them."""
 
 import json
+import re
 from itertools import groupby
 
 import polars as pl
@@ -469,7 +470,7 @@ def test_what_was_lost_in_a_session_that_completed_has_a_price(tmp_path):
     whole = sa.failures.costs(snap, by=())["total_usd"][0]
     n_written = snap.entities.filter(entity_type="session")["n_output_tokens"][0]
     assert inside["lost_usd"] == pytest.approx(whole * inside["n_tokens"] / n_written)
-    assert " (about $" in inside["finding"]
+    assert re.search(r" output tokens, about \$[\d.]+ of their cost, to", inside["finding"])
     lost = f"<strong>Lost to failures:</strong> {inside['lost_too']}</p>"
     assert inside["lost_too"].startswith("Runs that completed lost ") and lost in page.as_html()
 

@@ -14,7 +14,12 @@ from stateanalytics import cli
 from stateanalytics.core.facts import changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.errors import ArgumentError
-from stateanalytics.failures.run_costs import count_costs, estimated_usd, is_retry
+from stateanalytics.failures.run_costs import (
+    count_costs,
+    estimated_usd,
+    is_retry,
+    unpriced_models,
+)
 from stateanalytics.reporting.sections.costs import summarize_costs
 from stateanalytics.state.population import rows_of
 from stateanalytics.systems.linking import COUNTS, used_tokens
@@ -65,6 +70,14 @@ def test_your_own_prices_win_and_the_others_stay(own: Path) -> None:
     assert (rows["gpt-5"]["input_usd"], rows["gpt-5"]["origin"]) == (2.0, str(own))
     assert rows["gpt-5-nano"]["origin"] == "stateanalytics"
     assert table["model"].is_unique().all()
+
+
+def test_models_without_a_price_are_named(own: Path) -> None:
+    """Their columns were empty without a word; a cost that is recorded needs no price."""
+    rows = [("gpt-5", 9, None), ("gpt-9", 9, None), ("gpt-9", 8, None), ("gpt-8", 9, 1.0),
+            ("gpt-7", 0, None), (None, 9, None)]  # fmt: skip
+    runs = pl.DataFrame(rows, ["model", "n_input_tokens", "cost_usd"], orient="row")
+    assert unpriced_models(runs, sa.failures.prices(own)) == ["gpt-9"]
 
 
 def test_tokens_are_priced_by_where_they_were_read_from(own: Path) -> None:

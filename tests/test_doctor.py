@@ -204,7 +204,7 @@ def test_an_explorer_without_widgets_shows_its_first_view_and_says_why(monkeypat
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     bundle = _Still()._repr_mimebundle_()
     assert bundle["text/html"].endswith("<p>first view</p></div>")
-    assert "pip install &#x27;stateanalytics[notebook]&#x27;" in bundle["text/html"]
+    assert "<p>Hint: pip install &#x27;stateanalytics[notebook]&#x27;" in bundle["text/html"]
     assert set(bundle) == {"text/html", "text/plain"}
 
 

@@ -102,7 +102,7 @@ def test_what_is_lost_comes_first_then_what_cost_most_then_what_is_open():
     )  # fmt: skip
     found = actions_of(told, "'a b.db'", WEEK)
     what = [one["what"] for one in found]
-    assert what == ["Data of 1 input are missing", "Fix “dear”", "Resume or stop session s"]
+    assert what == ["Data of 1 input is missing", "Fix “dear”", "Resume or stop session s"]
     assert found[2]["command"] == "stateanalytics show 'a b.db' s"
     assert found[2]["why"] == "open for 10 s. No reason was stored."
     assert [one["who"] for one in found] == [None, "owner: ann (T-1)", None]
@@ -123,6 +123,9 @@ def test_what_continues_by_itself_is_nothing_to_do_and_no_cost_is_no_loss():
     assert both["what"] == "Resume or stop session “t”"
     told = summary([cluster(cost_usd=0.004)])
     assert actions_of(told, "", WEEK)[0]["why"] == "2 runs, 1 min lost."
+    # The verdict above counts runs, and says that none failed.
+    [act] = actions_of(summary([cluster(n_runs=0)]), "", WEEK)
+    assert act["why"].startswith("2 incidents without a failed run, ")
 
 
 def test_losses_of_which_neither_time_nor_cost_is_recorded_are_a_sentence():

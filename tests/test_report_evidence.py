@@ -48,7 +48,7 @@ def test_they_are_folded_and_each_run_leads_to_its_row(week):
 @pytest.mark.slow
 def test_their_texts_are_escaped_masked_and_cut(tmp_path):
     log = begun_transcript()
-    text = f"{SECRET} <script>alert(1)</script> {'x' * 9999}"
+    text = f"{SECRET}\n\n<script>alert(1)</script> {'x' * 9999}"
     log.answer(transcript_maker.say(text), stop="end_turn", usage=(9, 0, 0, 9))
     log.user(text, 9.0)
     read = facts_of(tmp_path, log)
@@ -58,7 +58,7 @@ def test_their_texts_are_escaped_masked_and_cut(tmp_path):
     [example] = action["examples"]
     said = [row["words"] for row in example["rows"] if "script" in row["words"]]
     assert said
-    assert all(len(words) <= LONGEST_STEP for words in said)
+    assert all(len(words) <= LONGEST_STEP and "\n" not in words for words in said)
     assert "hunter2" not in made.as_json()
     assert "<script" not in made.as_html()
 

@@ -62,6 +62,9 @@ def test_the_fewest_runs_of_a_day_are_those_of_a_whole_day():
     assert [row["n"] for row in steps["rows"] if row["is_part"]] == [0, 0]
     assert steps["finding"].startswith("Between 4 and 9 runs ended each whole day; ")
 
+    only_today = over_time(some("f", "failed", 2, days=0))["finding"]
+    assert only_today.startswith("No run ended during any whole day; ")
+
 
 def test_a_day_whose_midnight_the_clock_skips_has_its_runs():
     """In Cairo the 24th of April begins at 01:00, in 2026."""

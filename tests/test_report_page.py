@@ -296,6 +296,13 @@ def test_every_id_on_the_page_leads_to_what_is_known_of_it(demo_page, demo_week)
     assert told["lasted"] == slowest["lasted"]
 
 
+def test_only_the_bar_of_this_window_is_highlighted():
+    """A window of which the number is 0 has no bar; the highlight was that of an earlier one."""
+    spark = _pages().get_template("macros.html.j2").module.spark
+    assert ['class="now"' in bar for bar in spark([1.0, 0.5]).split("<rect")[1:]] == [False, True]
+    assert "<rect" in spark([1.0, 0.0]) and "now" not in spark([1.0, 0.0])
+
+
 @pytest.mark.slow
 def test_a_report_in_full_is_the_page_with_every_fold_open(small_week):
     page = small_week.as_html()

@@ -50,6 +50,13 @@ def test_a_change_leads_with_both_values():
     )
 
 
+def test_where_no_threshold_can_be_judged_none_is_said_to_be_kept():
+    known = pl.DataFrame({"verdict": ["cannot_tell", "not_identified"]})
+    assert _finding(Advice(known, pl.DataFrame(), Costs(), ()), known).startswith(
+        "For 2 thresholds the data cannot tell whether another value would cost less; "
+    )
+
+
 def test_changes_stand_first_and_every_row_says_why(section):
     order = ["change", "choose", "raise", "lower", "keep", "cannot tell", "not identified"]
     verdicts = [order.index(row["verdict"]) for row in section["rows"]]

@@ -32,7 +32,7 @@ from stateanalytics.cli.output import (
     takes,
 )
 from stateanalytics.cli.ownership import FAULT, WithOwn, find_cluster
-from stateanalytics.core.text import visible
+from stateanalytics.core.text import shortened, visible
 from stateanalytics.core.words import count, say
 from stateanalytics.errors import ArgumentError, check_one_of, did_you_mean
 from stateanalytics.io.findings import folded
@@ -519,12 +519,15 @@ def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
 
 
 def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
-    from stateanalytics.failures.run_costs import doubts, prices
+    from stateanalytics.failures.run_costs import doubts, prices, unpriced_models
 
     frame = _called(question, snap, values)
-    as_of = prices(values["prices"])["as_of"].dt.to_string().max()
+    table = prices(values["prices"])
+    as_of = table["as_of"].dt.to_string().max()
     note("total_usd is the reported cost where there is one, otherwise the estimate")
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
+    if unpriced := unpriced_models(snap.entities, table):
+        note(shortened(f"no list price, so no estimate: {', '.join(unpriced)}", 300))
     if doubtful := doubts(snap.findings):
         note(doubtful)
     first = frame.filter(pl.col("n_completed") > 0)["n_first_pass"]

@@ -265,6 +265,11 @@ def sum_up() -> None:
             f"note: {n_older:,} older transcripts are not read yet: this week is complete, its "
             f"history is not; for all of it: {program()} report"
         )
+    if OVER_BUDGET in facts.findings["code"]:
+        notes.append(
+            f"note: this first look reads for {_FIRST_LOOK_S} s; run it again to read on, or read "
+            f"everything: {program()} report"
+        )
     click.echo("".join(f"{line}\n" for line in notes), err=True, nl=False)
     with snap:
         page = replace(make_report(facts, sections=_OF_FIRST_SCREEN), program=program())

@@ -177,16 +177,18 @@ def for_people(frame: pl.DataFrame, *, is_renamed: bool = True) -> pl.DataFrame:
 
     Examples
     --------
-    >>> for_people(pl.DataFrame({"run_s": [97_301.6, None], "cost_usd": [4.929, None]})).rows()
-    [('1 d 3 h', '$4.93'), (None, None)]
+    >>> for_people(pl.DataFrame({"run_s": [97_301.6, None], "cost_usd": [4.929, None]})).to_dicts()
+    [{'run_time': '1 d 3 h', 'cost': '$4.93'}, {'run_time': None, 'cost': None}]
     """
     units = [name for name, dtype in frame.schema.items() if dtype.is_numeric() and _unit(name)]
     shown = frame.with_columns(
         pl.col(name).map_elements(partial(in_words, name=name), return_dtype=pl.String)
         for name in units
     )
-    renamed = {name: _UNIT.sub("", name) for name in units if is_renamed}
-    return shown.rename({old: new for old, new in renamed.items() if new not in frame.columns})
+    # A column "run" of times would be read as a name or a number of runs.
+    names = {name: _UNIT.sub("", name.replace("run_s", "run_time")) for name in units}
+    renamed = {old: new for old, new in names.items() if is_renamed and new not in frame.columns}
+    return shown.rename(renamed)
 
 
 def _unit(name: str) -> str:

@@ -98,6 +98,8 @@ def shorten_template(template: str, longest: int) -> str:
     ('resets … (UTC)', '…')
     >>> shorten_template("a long one", 6), shorten_template("error from <*> at once", 14)
     ('a lon…', 'error from …')
+    >>> shorten_template("[<*>] $ <*> [<*>] $ <*> [<*>] $ <*> [lint] failed", 72)
+    '[… ] $ … [lint] failed'
     """
     for pattern, replacement in _GAPS:
         template = pattern.sub(replacement, template)
@@ -108,6 +110,8 @@ def shorten_template(template: str, longest: int) -> str:
 _GAPS = (
     (re.compile(r"(?:<\*>[\s:,]*)+"), "… "),
     (re.compile(r"… (?=[).,;'\"”]|$)"), "…"),
+    # Steps or errors that differ only in their gaps: one says what they are.
+    (re.compile(r"(?<!\S)(\S.{0,40}?…)(?: \1)+(?!\S)"), r"\1"),
     # An id at the end means nothing to a reader.
     (re.compile(r"\s*\(\w+ …\)$"), ""),
 )

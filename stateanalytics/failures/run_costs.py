@@ -203,6 +203,13 @@ def doubts(findings: pl.DataFrame) -> str:
     return say("costs.doubts", doubts="; ".join(known)) if known else ""
 
 
+def unpriced_models(entities: pl.DataFrame, table: pl.DataFrame) -> list[str]:
+    """Models with tokens and no cost that the `prices` lack, so that no run has an estimate."""
+    rows = entities.filter(pl.col("n_input_tokens") > 0, pl.col("cost_usd").is_null())
+    unknown = rows.filter(~_plain_model().is_in(table["model"].implode()))
+    return sorted(unknown["model"].drop_nulls().unique())
+
+
 def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
     """Whether each run repeats work: a second attempt, or a prompt that failed the last time.
 

@@ -91,7 +91,7 @@ def line_of(row: dict[str, Any]) -> Plain:
     """A row of a timeline in words."""
     lasted = row["duration_s"]
     long = f", {how_long(lasted)}" if lasted and row["lane"] != "silence" else ""
-    why = f": {row['detail']}" if row["detail"] else ""
+    why = f": {' '.join(row['detail'].split())}" if row["detail"] else ""  # one line a row
     words = f"{row['what'] or 'unknown'}{long}{why}"
     about = {name: row[name] for name in ("lane", "entity_id")}
     return {"at": iso(row["at"]), **about, "words": words}

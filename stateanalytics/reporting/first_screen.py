@@ -374,8 +374,9 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
     owner, ticket = cluster["owner"], cluster["ticket"]
     owned = "action.owner_again" if cluster["is_back"] else "action.owner"
     # As what explains the window: an incident may be in several faults.
-    noun, n = ("run", "n_runs") if counted["n_runs"] else ("incident", "n_incidents")
-    lost_in = f"{count(counted[n], noun)}{cost}"
+    n_runs, n = counted["n_runs"], counted["n_incidents"]
+    work = count(n_runs, "run") if n_runs else say("action.no_run", n=n)
+    lost_in = f"{work}{cost}"
     name = cluster["name"] if is_one else fault["title"]
     members = cluster["cluster_id"] if is_one else fault["fault_id"]
     return _action(

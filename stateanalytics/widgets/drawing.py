@@ -260,5 +260,5 @@ class Shown(ABC):
             shown = self.widget._repr_mimebundle_()
             bundle = dict(shown[0] if isinstance(shown, tuple) else shown)
         except MissingComponentError as missing:
-            note = f"<p>{safe(missing)}</p>"
+            note = "".join(f"<p>{safe(line)}</p>" for line in str(missing).splitlines())
         return {**bundle, "text/html": note + self._repr_html_(), "text/plain": repr(self)}

@@ -108,6 +108,7 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
     fewest, most = int(whole["n"].min()), int(whole["n"].max())  # type: ignore[arg-type]
     step = step_name if whole.height == steps.height else f"whole {step_name}"
     name = "over_time.every" if fewest == most else "over_time.range"
+    name = name if most else "over_time.no_whole"
     name = "over_time.whole" if steps.height == 1 else name
     ended = capitalised(say(name, n=most, fewest=fewest, most=most, step=step))
     # By the lower end of the interval: a single failure of a single run is not the worst day.

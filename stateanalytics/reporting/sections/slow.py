@@ -24,16 +24,20 @@ def summarize_slow(material: Material) -> Plain:
     is_slow = pl.col("duration_s") > limit_s
     # A pause between attempts, or a wait for the next prompt, is not part of the work.
     attempts = material.attempts.lazy().filter(pl.col("ending") != "running")
+    is_turn = (pl.col("entity_type") == "turn").any()
     longest = attempts.group_by(SESSION_KEY).agg(
-        longest_s=pl.when(pl.len() > 1).then(pl.col("duration_s").max())
+        longest_s=pl.when((pl.len() > 1) | is_turn).then(pl.col("duration_s").max()),
+        has_turns=is_turn,
+    )
+    # A session that waits for people has no end of its own; its turns have.
+    has_duration = pl.col("has_turns") | (
+        (pl.col("duration_s") >= 0)
+        & ~pl.col("is_end_approximate").fill_null(False)
+        & ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False)
     )
     ended = (
-        material.ended_runs.filter(
-            pl.col("duration_s") >= 0,
-            ~pl.col("is_end_approximate").fill_null(False),
-            ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False),
-        )
-        .join(longest, on=SESSION_KEY, how="left")
+        material.ended_runs.join(longest, on=SESSION_KEY, how="left")
+        .filter(has_duration)
         .with_columns(duration_s=pl.min_horizontal("duration_s", "longest_s"))
     )
     counts = ended.select(n=pl.len(), n_slow=is_slow.sum(), n_good=(is_slow & ended_well()).sum())

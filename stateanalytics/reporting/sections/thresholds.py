@@ -70,7 +70,9 @@ def _finding(advice: Advice, known: pl.DataFrame) -> str:
     better = [verdict for verdict in ("change", *DIRECTIONS) if verdict in n_of]
     if not better:
         n_unknown = n_of.get("cannot_tell", 0) + n_of.get("not_identified", 0)
-        return say("thresholds.keep", n=n_of.get("keep", 0), n_unknown=n_unknown, rest=rest)
+        if "keep" not in n_of:
+            return say("thresholds.unclear", n=n_unknown, rest=rest)
+        return say("thresholds.keep", n=n_of["keep"], n_unknown=n_unknown, rest=rest)
     first = known.filter(pl.col("verdict").is_in(better)).row(0, named=True)
     return say(
         "thresholds.change",

@@ -140,8 +140,8 @@ def _repeated_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame)
     answers = messages.filter(~pl.col("is_side_request"))
     n_tokens, n_all_lines = answers["n_output_tokens"].sum(), sessions["naive_output_tokens"].sum()
     message = (
-        f"lines that repeat an answer: the sum over all of them is {n_all_lines} output tokens "
-        f"instead of {n_tokens}"
+        f"lines that repeat an answer: the sum over all of them is {n_all_lines:,} output tokens "
+        f"instead of {n_tokens:,}"
     )
     n_repeats = int(answers["n_lines"].sum()) - answers.height
     return counted(source, NAME, "message.repeated", "info", message, n_rows=n_repeats)
