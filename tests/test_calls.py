@@ -833,6 +833,7 @@ WORDS_OF = {
             "git checkout main\nnpm test", "git checkout -", "git checkout release-1.2 # go",
             "(git checkout main)", "git status", "git checkout --track origin/x",
             "git restore --staged a && ls", "git checkout main | tail -1",
+            "git checkout main; npm test", "git checkout -q $(git rev-list a | sed -n 3p)",
         ],
     ),
 }  # fmt: skip

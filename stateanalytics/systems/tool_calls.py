@@ -54,7 +54,7 @@ UNDOING = (
     r"(?:--(?:hard|keep|merge)\b|(?:HEAD|@)[~^@{]|ORIG_HEAD|[0-9a-f]{7,40}\b)"
     # Of files: after two dashes, after a revision, or a name with an ending.
     r"|checkout[ \t]+(?:[^\s;&|]+[ \t]+)*--(?:\s|$)|checkout[ \t]+(?:-[fqp][ \t]+)*"
-    r"(?:[^\s;&|<>()#-]\S*[ \t]+[^\s;&|<>()#\d-]|\.(?:[\s;&|/]|$)"
+    r"(?:[^\s;&|<>()#-][^\s;&|()]*[ \t]+[^\s;&|<>()#\d-]|\.(?:[\s;&|/]|$)"
     r"|\S*\.[A-Za-z]\w{0,5}(?:[\s;&|)]|$)))"
 )
 """Commands that take changes back; a checkout of a branch does not."""
