@@ -505,6 +505,13 @@ SUMMARIES = {
     "test result: ok. 9 passed; 0 failed;": "passed",
     "12 examples, 1 failure": "failed",
     "12 examples, 0 failures": "passed",
+    "2 doctests, 1 property, 9 tests, 1 failure": "failed",
+    "2 doctests, 9 tests, 0 failures, 1 excluded": "passed",
+    "Result: 7/9 passed\nFailed: 2 tests": "failed",
+    "Result: 9 passed, 4 excluded": "passed",
+    " Test Files  3 failed (3)\n      Tests  no tests": "failed",
+    "\x1b[2m Tests \x1b[22m \x1b[1m\x1b[31m1 failed\x1b[39m\x1b[22m\x1b[2m | 8 passed": "failed",
+    "\x1b[2m      Tests \x1b[22m \x1b[1m\x1b[32m4 passed\x1b[39m\x1b[22m\x1b[90m (4)": "passed",
     "Tests run: 5, Failures: 1, Errors: 0, Skipped: 0": "failed",
     "Tests run: 5, Failures: 0, Errors: 0, Skipped: 0": "passed",
     "100% tests passed, 0 tests failed out of 9": "passed",
@@ -722,6 +729,10 @@ def test_any_text_is_an_input(text):
         ('python3 -c "\nimport os; print(1)\n"', "python3", "python3", False),
         ("cat <<'PY' | python\nx = 1; y\nPY\nls", "cat", "ls", False),
         ("cat <<MSG > a.txt", "cat", "cat", False),
+        ("git apply - <<'PATCH'\n-a | b\nPATCH\n", "git", "git", False),
+        ('git commit -m "$(cat <<TEXT\na; pytest\nTEXT\n)" && ls', "git", "ls", False),
+        ("npm i -D vitest; pip install -U pytest", "npm", "pip", False),
+        ("cat package.json | grep jest; vitest --version", "cat", "vitest", False),
         ("cat a.txt > b.txt", "cat", "cat", False),
         ("wc -l < a.txt", "wc", "wc", True),
         (r"rg 'a|b' -g \"*.py\" | head \'it", "rg", "head", True),
@@ -746,13 +757,16 @@ _OF_SHELLS = ("bash -lc", "sh -c", "ssh build", "cd a && zsh -c", "powershell.ex
     [
         *(f"{shell} 'cd b; pytest -q'" for shell in _OF_SHELLS),
         *("N=$(pytest -q)", "bash -c 'pytest'", "(pytest)", "cat <<MSG\na\nMSG\npytest"),
+        *("pnpm -s test", "npm --prefix ui run test:unit", "pnpm --filter @a/b test | tail -5"),
+        *("yarn workspace a test", "node --test", "uv sync && pytest", "echo a && npm test"),
+        *("cat <<EOF\na\nEOF\npytest\ncat <<TEXT\nb\nTEXT", "pip install -e . && pytest"),
     ],
 )
 def test_tests_may_run_inside_a_command(command):
     assert inputs_of(pl.Series([json.dumps({"command": command})]))["is_test"].item()
 
 
-@pytest.mark.parametrize("end", ["EOF", "PY", "MSG", "END", "JSON", "SQL"])
+@pytest.mark.parametrize("end", ["EOF", "PY", "MSG", "END", "JSON", "SQL", "NODE", "PY_EOF"])
 def test_what_a_text_in_a_command_names_is_not_run(end):
     command = f"cat <<'{end}' > a.txt\ngit reset --hard; pytest\n{end}\ngit status"
     found = inputs_of(pl.Series([json.dumps({"command": command})]))
@@ -852,6 +866,7 @@ WORDS_OF = {
             "git checkout main\nnpm test", "git checkout -", "git checkout release-1.2 # go",
             "(git checkout main)", "git status", "git checkout --track origin/x",
             "git restore --staged a && ls", "git checkout main | tail -1",
+            "git checkout main; npm test", "git checkout -q $(git rev-list a | sed -n 3p)",
         ],
     ),
 }  # fmt: skip

@@ -753,6 +753,16 @@ def test_a_turn_that_failed_costs_what_it_took_and_not_its_whole_session(tmp_pat
     assert 0 < turn["run_s"] < whole["run_s"] / 3
 
 
+def test_a_session_keeps_its_model_while_a_prompt_waits(tmp_path: Path) -> None:
+    transcript = begun_transcript()
+    answer("Done.", "end_turn")(transcript)
+    transcript.user("And now the docs")
+    facts = facts_of(tmp_path, transcript)
+    assert facts.entities.filter(entity_type="session")["model"].item() is not None
+    [costs] = sa.failures.costs(facts, by="model").to_dicts()
+    assert (costs["n_runs"], costs["run_s"] > 0) == (1, True)
+
+
 # --- subagents whose file ends without a word, and what their parent says of them ---------
 
 

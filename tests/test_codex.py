@@ -334,6 +334,17 @@ def test_who_waits_for_a_command_does_not_repeat_itself(tmp_path: Path) -> None:
     assert calls(facts)["target"].to_list() == ["make", *[None] * 5, *["write_stdin"] * 5]
 
 
+@pytest.mark.parametrize(("code", "expected"), [(0, "ok"), (1, "interrupted")])
+def test_a_command_that_the_agent_stops_did_not_fail(tmp_path: Path, code, expected) -> None:
+    rollout = begun_rollout()
+    rollout.call("c", cmd="npm run dev")
+    rollout.result("c", RUNS_ON)
+    rollout.call("p", "write_stdin", session_id=7, chars="\x03")
+    rollout.result("p", f"Process exited with code {code}\nOutput:\n^C")
+    outcomes = calls(facts_of(tmp_path, rollout))["outcome"].to_list()
+    assert outcomes == ["unknown", expected]
+
+
 def test_a_plan_is_an_answer(tmp_path: Path) -> None:
     rollout = begun_rollout()
     rollout.say("I look first.", phase="commentary")
@@ -381,6 +392,8 @@ SCRIPTS = [
     ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
     ("terminated", [], "interrupted", "interrupted", None, None),
     ("running with cell ID 7", ["Script failed"], "unknown", None, None, None),
+    ("completed", ['{"chunk_id":"a1","session_id":7,"output":"a"}'], "unknown", None, None, None),
+    ("completed", ["a", "SESSION_ID=7"], "unknown", None, None, None),
 ]
 
 
@@ -399,7 +412,7 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
         ("pytest", True, 2.5)
     }
     running = facts.detail(frames.TOOLS).filter("is_background")["call_id"].to_list()
-    assert running == [f"c{len(SCRIPTS) - 1}"]
+    assert running == [f"c{number}" for number, row in enumerate(SCRIPTS) if row[2] == "unknown"]
     messages = calls(facts).filter(cause="tool_error")["message"].to_list()
     messages += calls(facts).filter(exit_code=2)["message"].to_list()
     assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net", "c"]

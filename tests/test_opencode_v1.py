@@ -84,6 +84,14 @@ def test_an_answer_in_the_shape_that_was_asked_for_ends_its_turn(tmp_path):
     assert session_of(v1_export(tmp_path, PROMPT, shaped, n_silent_s=9999))["health"] == "ok"
 
 
+@pytest.mark.parametrize(("parts", "n"), [([v1_call()], 1), ([TEXT], 2)])
+def test_an_answer_that_stopped_to_call_a_tool_is_not_idle(tmp_path, parts, n):
+    calling = v1_message(2, finish="stop", parts=parts)
+    done = v1_message(3, parentID="msg_1", finish="stop", parts=[TEXT])
+    turns = v1_export(tmp_path, PROMPT, calling, done).details["opencode_executions"]
+    assert turns["n_idle_answers"].to_list() == [n]
+
+
 def test_a_prompt_that_waits_is_dropped_with_the_work_that_a_person_stops(tmp_path):
     times = {"created": T0 + 20_000, "completed": T0 + 35_000}
     stopped = v1_message(2, time=times, error={"name": "MessageAbortedError", "data": {}})

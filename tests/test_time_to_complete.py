@@ -160,6 +160,16 @@ def test_the_page_says_since_when_it_takes_longer():
     assert agent["limits"]["alpha"] == LIMITS["time_to_complete_by_kind"] / 4
 
 
+def test_a_week_without_runs_keeps_its_place():
+    rows = [one for one in fleet(Random(3), 14, per_week=3) if one[0][:2] not in ("3-", "4-")]
+    made = report(facts_of(rows), window=(AS_OF - WEEK, AS_OF), sections=["headline"])
+    numbers = {one["name"]: one for one in made.summary["headline"]["numbers"]}
+    times = numbers["time_to_complete"]["weeks"]
+    assert len(times) == len(made.summary["headline"]["weeks"])
+    assert [place for place, time in enumerate(times, -len(times)) if time is None] == [-5, -4]
+    assert "Week by week" in made.as_html()
+
+
 @pytest.mark.slow
 def test_too_few_weeks_have_no_time_to_complete():
     made = report(facts_of(fleet(Random(2), 6, per_week=20)), window=(AS_OF - WEEK, AS_OF))

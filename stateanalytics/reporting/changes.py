@@ -124,6 +124,10 @@ def time_figure(material: Material) -> Plain | None:
     limits = against_its_past(series, LIMITS[TIME_TO_COMPLETE])
     if limits is None:
         return None
+    # A window in which no run began has no row.
+    every = (*material.earlier_windows, material.named_window)
+    windows = pl.DataFrame({"week": [window.label for window in every]})
+    of_windows = windows.join(series, on="week", how="left", maintain_order="left")
     now = series.row(-1, named=True)
     ends = [now["own_lower"], now["own_upper"]]
     is_sure = None not in ends
@@ -142,7 +146,7 @@ def time_figure(material: Material) -> Plain | None:
         "note": say("headline.note_duration", counted=counted),
         "denominator": "",
         "limits": limits,
-        **_weeks(series["value"]),
+        **_weeks(of_windows["value"]),
     }
 
 

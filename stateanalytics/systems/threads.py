@@ -75,10 +75,11 @@ def entities_of(
     is_over, is_guess = ~pl.col("situation").is_in(open_), pl.col("situation").is_in(guessed)
     threads = sessions.with_columns(project="directory", session_id="thread_id")
     places = threads.select(*THREAD, *_OF_THREAD)
-    shown = ("situation", "ended_at", "error_message", "model")
-    last = turns.filter("is_last").select(*THREAD, *shown)
+    last = turns.filter("is_last").select(*THREAD, "situation", "ended_at", "error_message")
+    # A turn that just began has no model yet.
+    models = turns.group_by(THREAD).agg(pl.col("model").sort_by("turn_no").drop_nulls().last())
     children = sessions.group_by("source", thread_id="parent_thread_id").agg(n_children=pl.len())
-    of_sessions = left_joined(threads, last, children, on=THREAD).with_columns(
+    of_sessions = left_joined(threads, last, models, children, on=THREAD).with_columns(
         pl.col("situation").fill_null(unbegun),
         entity_type=pl.lit("session"),
         entity_id="thread_id",

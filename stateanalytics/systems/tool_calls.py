@@ -34,11 +34,19 @@ _LAST_COMMAND = r"([^;|&\n]*)$"
 _PROGRAM = rf"^\s*{_SET}([^\s;|&<>()]+)"
 TESTS = (
     r"(?:^|[\s;&|/(\"'])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
-    r"unittest|go\s+test|cargo\s+(?:test|nextest)|(?:npm|pnpm|yarn|bun)\s+(?:run\s+)?test\S*|"
+    r"unittest|go\s+test|cargo\s+(?:test|nextest)|node\s+--test|(?:npm|pnpm|yarn|bun|deno)\s+"
+    r"(?:-\S+\s+(?:[^\s-]\S*\s+)?|workspace\s+\S+\s+)*(?:run\s+)?test\S*|"
     r"(?:mvn|gradle|\./gradlew|\./mvnw|make|rake|dotnet|bazel|swift|mix|sbt)\s+(?:\S+\s+)*?"
     r"(?:test|check|verify))(?:$|[\s;&|:)\"'])"
 )
 """Runners of tests that people use, each by the words that it is started with."""
+_NO_TESTS = (
+    r"\b(?:npm|pnpm|yarn|bun|pip[3x]?|uv|poetry|cargo|gem|composer|brew|apt(?:-get)?)[ \t]+"
+    r"(?:-\S+[ \t]+)*(?:i|add|(?:un)?install|remove|update|ls|list|why|info|view|show)\b[^;&|\n]*"
+    r"|\b(?:e?grep|rg|which|ls|find|cat|head|tail|sed|echo|pgrep|pkill)[ \t][^;&|\n$]*"
+    r"|\S+[ \t]+--(?:version|help)\b"
+)
+"""Parts of commands that name a runner without a run of it."""
 _GIT = rf"(?:^|[;&|\n(]|-l?c\s+[\"'])\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
 UNDOING = (
     rf"{_GIT}(?:restore\b|revert\b"
@@ -46,7 +54,7 @@ UNDOING = (
     r"(?:--(?:hard|keep|merge)\b|(?:HEAD|@)[~^@{]|ORIG_HEAD|[0-9a-f]{7,40}\b)"
     # Of files: after two dashes, after a revision, or a name with an ending.
     r"|checkout[ \t]+(?:[^\s;&|]+[ \t]+)*--(?:\s|$)|checkout[ \t]+(?:-[fqp][ \t]+)*"
-    r"(?:[^\s;&|<>()#-]\S*[ \t]+[^\s;&|<>()#\d-]|\.(?:[\s;&|/]|$)"
+    r"(?:[^\s;&|<>()#-][^\s;&|()]*[ \t]+[^\s;&|<>()#\d-]|\.(?:[\s;&|/]|$)"
     r"|\S*\.[A-Za-z]\w{0,5}(?:[\s;&|)]|$)))"
 )
 """Commands that take changes back; a checkout of a branch does not."""
@@ -67,9 +75,11 @@ _SHELL = (
 )
 _NOT_OF_PROGRAMS = {
     **{
-        rf"(?s)(<<-?\s*[\"'\\]?{end}\b[\"']?[^\n]*)\n.*?\n\s*{end}\b": "${1}"
+        rf"(?s)<<-?\s*[\"'\\]?{end}\b[\"']?([^\n]*)\n.*?\n\s*{end}\b": "<<${1}"
         for end in ("EOF", "PY", "MSG", "END", "JSON", "SQL")
     },
+    # With another word, a text ends with the first line that is one word in capitals.
+    r"(?sm)<<-?[ \t]*[\"'\\]?[A-Za-z_]\w*[\"']?([^\n]*)\n.*?^\s*[A-Z][A-Z\d_]*[ \t]*$": "<<${1}",
     rf"({_STRING}|\\.)|(?m:^|[ \t;])#[^\n]*": "${1}",
     # A text in quotes is a message or a pattern, but for the command of a shell.
     rf"(\A\s*{_STRING}|{_SHELL}{_STRING}|\\.)|{_STRING}": "${1}",
@@ -79,6 +89,7 @@ _NOT_OF_PROGRAMS = {
 
 _MOST_RESULT_CHARS = 4000
 _TIMES = r"\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds)\b|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?"
+_COLOURS = r"(?:\x1b|\\u001b)\[[\d;]*m"
 _SAID_IN_QUOTES = (
     r"""(^|[\s(:])(?:"[^"\n]{2,300}"|'[^'\n]{2,300}'|`[^`\n]{2,300}`|[“„«][^“”»\n]{2,300}[“”»])"""
 )
@@ -149,11 +160,18 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
             last_command=name.str.extract(_LAST_COMMAND)
             .str.extract(_PROGRAM)
             .str.slice(0, _MOST_NAME_CHARS),
-            is_test=whole.str.contains(TESTS),
+            is_test=_is_test(whole),
             is_undo=_is_undo(whole),
             is_look=name.str.contains(_LOOKING),
         )
     )
+
+
+def _is_test(command: pl.Expr) -> pl.Expr:
+    """Whether a command line runs tests, and does not only install or look for a runner."""
+    named = command.str.contains(TESTS)
+    running = pl.when(named).then(command).otherwise(pl.lit("")).str.replace_all(_NO_TESTS, " ")
+    return named & running.str.contains(TESTS)
 
 
 def _is_undo(command: pl.Expr) -> pl.Expr:
@@ -193,7 +211,7 @@ def results_of(texts: pl.Series) -> pl.DataFrame:
     """
     text = pl.col("text")
     is_json = text.str.starts_with("[{")
-    end = text.str.tail(_MOST_RESULT_CHARS)
+    end = text.str.tail(_MOST_RESULT_CHARS).str.replace_all(_COLOURS, "")
     lines = pl.when(is_json).then(end.str.replace_many(["\\n", "\\t"], ["\n", "\t"])).otherwise(end)
     results = {
         result: lines.str.contains("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))

@@ -345,6 +345,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         ended_at=pl.when(pl.col("is_background").any()).then(at.max()).otherwise(at.min()),
         has_result=pl.lit(value=True),
     )
+    calls = calls.with_columns(stops="is_cancelled")
     joined = calls.drop(*exact, *flags, "error_message", *RESULTS.dtypes).join(
         ends, on=call, how="left", maintain_order="left"
     )
@@ -361,7 +362,9 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     )
     # Codex ends what still runs in the background when a turn ends.
     is_ended = (pl.col("is_background") & (pl.col("exit_code") == -1)).fill_null(value=False)
-    is_cancelled = pl.col("is_cancelled") | is_ended
+    # A command that the agent stops with Ctrl+C has no failure of its own.
+    is_stopped = (pl.col("stops") & (pl.col("exit_code") != 0)).fill_null(value=False)
+    is_cancelled = pl.col("is_cancelled") | is_ended | is_stopped
     is_over = is_cancelled | pl.col("is_declined").fill_null(value=False)
     causes = {
         "permission_rejected": pl.col("is_declined"),

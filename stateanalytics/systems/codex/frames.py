@@ -185,7 +185,7 @@ class CodexLines(OfInput, key=("source", "file", "line_no")):
         "exit code of a command", read_from="payload.exit_code|payload.item.exit_code"
     )
     is_error = YesNo("a result that reports a failed call")
-    is_cancelled = YesNo("a result that reports a stopped call")
+    is_cancelled = YesNo("a result that reports a stopped call, or a call that stops one")
     is_declined = YesNo("a result that reports a call that was not allowed")
     is_timed_out = YesNo("a result that reports a call that took too long")
     is_background = YesNo("a result that came while the process ran on")

@@ -60,10 +60,14 @@ _HEAD_IN_SCRIPT = (
 )
 _EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code"\s*:\s*(%s)\b'
 _OUTPUT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"output"\s*:\s*"'
+# Without an exit code, a command that has a session runs on; some scripts print only that.
+_RUNS_ON_IN_SCRIPT = rf'(?im){_RESULT_IN_SCRIPT}"session_id"\s*:\s*\d|^session_id\W{{1,3}}\d+$'
 _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|(?:String\.raw)?['`]((?:[^'`\\]|\\.)*)['`])"""
 _COMMAND_IN_SCRIPT = rf'\bcmd"?\s*[:=]\s*{_QUOTED}'
 _RUNS_ON = r"(?m)^Process running with session ID"
+_STOPS = r"\bchars\b.{0,9}\\(?:u00|x)03"
+"""Ctrl+C, as ``write_stdin`` gives it to a command."""
 _ABORTED = r"(?i)^(?:Wall time: [\d.]+ seconds\n)?aborted (?:by user|before dispatch)"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
 # A call that never ran has neither an event nor an exit code: only these words.
@@ -184,10 +188,14 @@ def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
     printed = texts.list.eval(pl.coalesce(result, text)).list.join("\n")
     # Of several commands, one that failed is enough.
     exits = (_EXIT_IN_SCRIPT % code for code in (r"-?[1-9]\d*", "0"))
-    codes = (texts.list.join("\n").str.extract(exited) for exited in exits)
+    whole = texts.list.join("\n")
+    code = pl.coalesce(*(whole.str.extract(exited) for exited in exits))
+    is_done = (pl.col("script") == "completed") & code.is_null()
+    runs_on = is_done & whole.str.contains(_RUNS_ON_IN_SCRIPT)
     return rows.with_columns(
         output=pl.when(is_printed).then(printed).otherwise(output),
-        exit_code=pl.coalesce(pl.col("exit_code").cast(pl.String), *codes),
+        exit_code=pl.coalesce(pl.col("exit_code").cast(pl.String), code),
+        script=pl.when(runs_on).then(pl.lit("running")).otherwise("script"),
     )
 
 
@@ -262,7 +270,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     if_result = pl.when(is_result)
     return typed.with_columns(
         is_error=if_result.then(is_error),
-        is_cancelled=if_result.then(is_cancelled),
+        is_cancelled=if_result.then(is_cancelled).otherwise(pl.col("asked").str.contains(_STOPS)),
         is_declined=pl.when(is_result & (is_declined | ~is_event | has_status)).then(is_declined),
         is_timed_out=if_result.then(is_late.fill_null(value=False)),
         error_message=ends_in(

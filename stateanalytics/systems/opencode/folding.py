@@ -292,7 +292,7 @@ def fold_executions(
     of_tools = tools.group_by(_EXECUTION).agg(
         **_N_TOOLS, has_declined_tool=declined.fill_null(value=False).any()
     )
-    of_steps = _step_totals(steps)
+    of_steps = _step_totals(_with_calls(steps, tools, _STEP))
     frame = left_joined(
         frame, starts, last, first, n_ends, active, of_steps, of_tools, on=_EXECUTION
     )
@@ -324,6 +324,11 @@ def _step_totals(steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _with_calls(steps: pl.DataFrame, tools: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Steps with ``calls``, true where a step has tool calls and null elsewhere."""
+    return left_joined(steps, tools.select(*key, calls=pl.lit(value=True)).unique(), on=key)
+
+
 def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
     """Totals and last values that steps of events and of messages have in common.
 
@@ -333,7 +338,10 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
     return {
         "n_steps": pl.len().cast(pl.Int64),
         "n_text_chars": pl.col("n_text_chars").sum(),
-        "n_idle_answers": (pl.col("finish") == "stop").sum().cast(pl.Int64),
+        # Some providers say that an answer stopped though it asks for a call.
+        "n_idle_answers": ((pl.col("finish") == "stop") & pl.col("calls").is_null())
+        .sum()
+        .cast(pl.Int64),
         "n_final_chars": pl.col("n_text_chars").last(),
         "gives_up": pl.col("says").last().eq_missing("gives_up"),
         "is_question": pl.col("says").last().eq_missing("asks"),
@@ -604,7 +612,8 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         *(*ERROR, *MODEL, "era", "retry_at_ms", "retry_attempt", "retry_error_type"),
         *("is_retry_pending", "is_rejected"),
     )
-    of_steps = steps.group_by(_TURN, maintain_order=True).agg(
+    by_turn = _with_calls(steps, tools, _MESSAGE).group_by(_TURN, maintain_order=True)
+    of_steps = by_turn.agg(
         pl.col(last).last(),
         pl.col("asked", "prompted_ms").first(),
         is_shaped=pl.col("is_shaped").last().fill_null(value=False),
