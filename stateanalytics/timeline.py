@@ -172,28 +172,28 @@ def timeline_of(
     ordered = pl.concat([TIMELINE.conform(part) for part in parts]).sort(
         "at", order, "what", nulls_last=True, maintain_order=True
     )
-    return _without_repeats(ordered.lazy(), own_calls["started_at"])
+    alone = _without_wrappers(ordered.lazy(), own_calls["started_at"])
+    return collected(_without_repeats(alone))
 
 
-def _without_repeats(ordered: pl.LazyFrame, called_at: pl.Series) -> pl.DataFrame:
-    """Rows of which each says something of its own.
-
-    Excluded are empty messages, such as thoughts, at the moment of a call or a text. Equal
-    messages and events in a row, of which nothing more is shown, are one with a number.
-    """
+def _without_wrappers(ordered: pl.LazyFrame, called_at: pl.Series) -> pl.LazyFrame:
+    """Rows without the empty messages, such as thoughts, at the moment of a call or a text."""
     is_agents = (pl.col("lane") == "message") & pl.col("what").str.contains(r"^\S+ · assistant")
     has_text = is_agents & pl.col("detail").is_not_null()
     is_wrapper = pl.col("at").is_in(called_at.implode()) | has_text.any().over("at")
     shown = ~is_agents | has_text | ~is_wrapper.fill_null(value=False)
-    saying = ordered.select(*TIMELINE.dtypes).filter(shown)
+    return ordered.filter(shown).select(*TIMELINE.dtypes)
+
+
+def _without_repeats(ordered: pl.LazyFrame) -> pl.LazyFrame:
+    """Equal messages and events in a row, of which nothing more is shown, as one with a number."""
     is_bare = pl.col("lane").is_in(["message", "event"]) & pl.all_horizontal(
         pl.col("detail", "until", "duration_s", "outcome", "entity_id").is_null()
     )
     alone = pl.when(~is_bare).then(pl.int_range(pl.len()))
     row = pl.struct("lane", "what", alone=alone).rle_id()
-    folded = saying.group_by(row=row, maintain_order=True).agg(pl.all().first(), n=pl.len())
-    numbered = folded.with_columns(what=_numbered(pl.col("what")))
-    return collected(numbered.select(*TIMELINE.dtypes))
+    folded = ordered.group_by(row=row, maintain_order=True).agg(pl.all().first(), n=pl.len())
+    return folded.with_columns(what=_numbered(pl.col("what"))).select(*TIMELINE.dtypes)
 
 
 def note_on_texts(
@@ -253,7 +253,8 @@ def last_steps(
     shown = _events(_with_texts(facts, entity, said.tail(3 * n), None))
     parts = [TIMELINE.empty().lazy(), shown, folded.lazy()]
     steps = pl.concat(parts, how="diagonal_relaxed").sort("at", "what")
-    return _without_repeats(steps, folded["at"]).tail(n)
+    # Not folded: an archive has no texts, and shows as many of its messages.
+    return collected(_without_wrappers(steps, folded["at"]).tail(n))
 
 
 def _system_of(entity: dict[str, Any]) -> System | None:
@@ -457,7 +458,7 @@ def _with_texts(
         shown = events.join(last, on=["at", "role"], how="left", maintain_order="left")
         shown = shown.with_columns(text=its_text)
     text = pl.coalesce("text", pl.col("body").cast(pl.String)).str.slice(0, _MOST_SAID_CHARS)
-    return shown.with_columns(detail=pl.coalesce("detail", text)).drop("text")
+    return shown.with_columns(detail=pl.coalesce("detail", text.replace("", None))).drop("text")
 
 
 def _events(events: pl.LazyFrame) -> pl.LazyFrame:

@@ -171,7 +171,7 @@ def _is_test(command: pl.Expr) -> pl.Expr:
     """Whether a command line runs tests, and does not only install or look for a runner."""
     named = command.str.contains(TESTS)
     running = pl.when(named).then(command).otherwise(pl.lit("")).str.replace_all(_NO_TESTS, " ")
-    return named & running.str.contains(TESTS)
+    return pl.when(named).then(running.str.contains(TESTS)).otherwise(named)
 
 
 def _is_undo(command: pl.Expr) -> pl.Expr:
