@@ -218,6 +218,7 @@ LAST_TURNS = {
     "one that looks like an interrupt": ("completed.ended_by_model", CALL, MODEL_END, STOPPED),
     "an interrupt": ("cancelled.user_interrupt", CALL, STOPPED),
     "a person who leaves during a call": ("cancelled.user_interrupt", CALL, LEAVES),
+    "a process that a person ended": ("cancelled.user_interrupt", CALL, LEAVES, EXIT),
     "a person who leaves after an answer": (OVER, UNSTOPPED, LEAVES),
     "a session that is opened again": (WAITS, CALL, LEAVES, AGAIN),
     "a shutdown": ("aborted.shutdown", CALL, SHUTDOWN),

@@ -134,7 +134,9 @@ def test_no_secret_comes_through_a_text_whose_middle_is_left_out():
     key = f"cat key\n-----BEGIN PRIVATE KEY-----\n{lines}\n-----END PRIVATE KEY-----"
     for text in (key, "no such key\n" * 50 + key):
         [shown] = masked(pl.select(ends_in(pl.lit(text))).item())
-        assert shown.endswith("[private key]") and "aB3/" not in shown
+        assert "aB3/" not in shown
+        [shown] = masked(pl.select(ends_in(pl.lit(text.replace("\n", "\n  ")))).item())
+        assert "aB3/" not in shown
 
 
 def test_equal_secrets_of_one_kind_leave_equal_texts():

@@ -109,7 +109,9 @@ def innermost(template: str) -> str:
     >>> innermost("ToolError: Bash exited with code 127: <*>: poetry: not found")
     'poetry: not found'
     """
-    plain = _LOGGED.sub("", re.sub(r"\\+([\"'])", r"\1", template[:_LONGEST]))
+    whole = re.sub(r"\\+([\"'])", r"\1", template[:_LONGEST])
+    kept = _LOGGED.sub("", whole)
+    plain = kept if _LETTERS.search(kept) else whole
     said = ["".join(groups) for groups in _KEYED.findall(plain)]
     inside = said[-1] if said and _LETTERS.search(said[-1]) else plain
     bare = _TAILS.sub("", _WRAPPERS.sub("", inside)).strip()

@@ -35,7 +35,8 @@ _PROGRAM = rf"^\s*{_SET}([^\s;|&<>()]+)"
 TESTS = (
     r"(?:^|[\s;&|/(\"'])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
     r"unittest|go\s+test|cargo\s+(?:test|nextest)|node\s+--test|(?:npm|pnpm|yarn|bun|deno)\s+"
-    r"(?:-\S+\s+(?:[^\s-]\S*\s+)?|workspace\s+\S+\s+)*(?:run\s+)?test\S*|"
+    r"(?:-[^\s;&|]+[ \t]+(?:[^\s;&|-][^\s;&|]*[ \t]+)?|workspace[ \t]+\S+[ \t]+)*"
+    r"(?:run\s+)?test\S*|"
     r"(?:mvn|gradle|\./gradlew|\./mvnw|make|rake|dotnet|bazel|swift|mix|sbt)\s+(?:\S+\s+)*?"
     r"(?:test|check|verify))(?:$|[\s;&|:)\"'])"
 )
@@ -294,6 +295,7 @@ def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
 
 MOST_MESSAGE_CHARS = 500
 _MOST_CHARS = 4000
+_LAST_LINES = r"(?s)^[^\n]*[^\s:=\\][ \t\r]*\n(.*)$"
 _FOLDER = r"^(?:/\w+)*/bin/"
 _SILENT = r"(?i)^exit(?:ed with)? code \d+\s*$"
 """The message of a command that printed nothing."""
@@ -326,7 +328,7 @@ def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
     r"""A text, or the beginning and the last lines of a long one, which say what failed.
 
     Lines are there as wholes, so that no half of a secret is without its name; where the end
-    has no whole line, it is the beginning alone.
+    has no whole line, or the text has a private key, it is the beginning alone.
 
     Examples
     --------
@@ -336,8 +338,10 @@ def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
     """
     n_end = longest * 2 // 5
     begin = text.str.slice(0, longest - n_end - 2).str.replace(r"\s\S*$", "")
-    end = text.str.strip_chars_end().str.tail(n_end).str.extract(r"(?s)\n(.*)$")
-    both = pl.concat_str(begin, pl.lit("\n…\n"), end)
+    # Behind a name that ends its line, the next line may be its secret.
+    end = text.str.strip_chars_end().str.tail(n_end).str.extract(_LAST_LINES)
+    has_key = text.str.contains("PRIVATE KEY|PuTTY-User-Key-File")
+    both = pl.when(~has_key).then(pl.concat_str(begin, pl.lit("\n…\n"), end))
     is_long = text.str.len_chars() > longest
     return pl.when(is_long).then(pl.coalesce(both, text.str.slice(0, longest))).otherwise(text)
 
@@ -370,7 +374,9 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     # A result that is older than its call has a wrong time.
     lasted = pl.when(lasted >= 0).then(lasted)
     known, first = expected_exits(), pl.col("target").str.replace(_FOLDER, "")
-    is_first = first.is_in(known["program"].implode())
+    pair = ("program", "exit_code")
+    pairs = known.select(pl.concat_str(pair, separator=" ")).to_series()
+    is_first = pl.concat_str(first, "exit_code", separator=" ").is_in(pairs.implode())
     is_first &= pl.col("message").str.contains(_SILENT)
     program = (
         pl.when(is_first).then(first).otherwise(pl.col("last_command").str.replace(_FOLDER, ""))

@@ -501,10 +501,8 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     known = known.with_columns(has_output=has_kept | pl.col("n_final_chars").is_null())
     named = situations.with_cause(known, "error_kind").with_columns(
         situation=situations.first_that_holds(_situation_rules()).replace(
-            {
-                **{"stopped": "interrupted", "left": "interrupted"},
-                **{"reported_failed": "failed", "exited": "shut_down"},
-            }
+            {"stopped": "interrupted", "left": "interrupted"}
+            | {"reported_failed": "failed", "exited": "shut_down"}
         )
     )
     is_open = pl.col("situation").is_in(list(OPEN))
@@ -695,6 +693,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
     had_later, has_exited = ~pl.col("is_last"), pl.col("gone_at").is_not_null()
     may_be_over = had_later | pl.col("is_unstopped")
+    is_said = is_end & pl.col("is_unstopped") & (pl.col("n_final_chars") > 0)
     return {
         "ended_by_model": pl.col("model_end_seq") > answer,
         "interrupted": pl.col("interrupt_seq") > answer,
@@ -716,10 +715,10 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "reported_failed": _is_reported("failed"),
         "unknown_finish": is_end & is_odd,
         "continued": pl.col("continued_seq") > answer,
+        "left": (pl.col("exit_seq") > answer) & ~is_said.fill_null(value=False),
         "max_budget": has_exited & pl.col("has_spent"),
         "exited": has_exited,
         "good_inferred": may_be_over & is_end & (pl.col("n_final_chars") > 0),
-        "left": pl.col("exit_seq") > answer,
         "aborted": had_later & (~is_closed | (is_unanswered & (pl.col("n_lost_tools") > 0))),
         "superseded": had_later,
         "question": pl.col("n_questions") > 0,
