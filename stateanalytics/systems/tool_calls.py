@@ -171,8 +171,8 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
 def _is_test(command: pl.Expr) -> pl.Expr:
     """Whether a command line runs tests, and does not only install or look for a runner."""
     named = command.str.contains(TESTS)
-    running = pl.when(named).then(command).otherwise(pl.lit("")).str.replace_all(_NO_TESTS, " ")
-    return pl.when(named).then(running.str.contains(TESTS)).otherwise(named)
+    running = pl.when(named).then(command).str.replace_all(_NO_TESTS, " ")
+    return pl.coalesce(running.str.contains(TESTS), named)
 
 
 def _is_undo(command: pl.Expr) -> pl.Expr:
@@ -337,13 +337,14 @@ def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
     ['make test\n…\nFAIL c', 'xxxxxxxxxxxxxxxxxxxx']
     """
     n_end = longest * 2 // 5
-    begin = text.str.slice(0, longest - n_end - 2).str.replace(r"\s\S*$", "")
+    # Most texts are short: nothing is looked for in them.
+    long = pl.when(text.str.len_chars() > longest).then(text)
+    begin = long.str.slice(0, longest - n_end - 2).str.replace(r"\s\S*$", "")
     # Behind a name that ends its line, the next line may be its secret.
-    end = text.str.strip_chars_end().str.tail(n_end).str.extract(_LAST_LINES)
-    has_key = text.str.contains("PRIVATE KEY|PuTTY-User-Key-File")
+    end = long.str.strip_chars_end().str.tail(n_end).str.extract(_LAST_LINES)
+    has_key = long.str.contains("PRIVATE KEY|PuTTY-User-Key-File")
     both = pl.when(~has_key).then(pl.concat_str(begin, pl.lit("\n…\n"), end))
-    is_long = text.str.len_chars() > longest
-    return pl.when(is_long).then(pl.coalesce(both, text.str.slice(0, longest))).otherwise(text)
+    return pl.coalesce(both, text.str.slice(0, longest))
 
 
 def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
@@ -373,14 +374,12 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     lasted = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
     # A result that is older than its call has a wrong time.
     lasted = pl.when(lasted >= 0).then(lasted)
-    known, first = expected_exits(), pl.col("target").str.replace(_FOLDER, "")
-    pair = ("program", "exit_code")
+    first, last = (pl.col(name).str.replace(_FOLDER, "") for name in ("target", "last_command"))
+    known = expected_exits()
+    pair = ["program", "exit_code"]
     pairs = known.select(pl.concat_str(pair, separator=" ")).to_series()
     is_first = pl.concat_str(first, "exit_code", separator=" ").is_in(pairs.implode())
     is_first &= pl.col("message").str.contains(_SILENT)
-    program = (
-        pl.when(is_first).then(first).otherwise(pl.col("last_command").str.replace(_FOLDER, ""))
-    )
     is_poll = pl.col("tool").is_in(POLLS) & pl.col("test_result").is_not_null()
     rows = shaped.with_columns(
         tools["is_error"],
@@ -388,8 +387,8 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
         pl.col("is_test") | is_poll,
         system=pl.lit(system),
         duration_s=pl.coalesce("duration_s", lasted),
-        program=program,
-    ).join(known, on=["program", "exit_code"], how="left", maintain_order="left")
+        program=pl.when(is_first).then(first).otherwise(last),
+    ).join(known, on=pair, how="left", maintain_order="left")
     by_cause = [
         pl.when(pl.col("cause").is_in(list(causes))).then(pl.lit(outcome))
         for outcome, causes in _OUTCOMES.items()

@@ -500,10 +500,9 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     has_kept = (pl.col("n_text_chars") > 0) | (pl.col("n_tools_good") > 0)
     known = known.with_columns(has_output=has_kept | pl.col("n_final_chars").is_null())
     named = situations.with_cause(known, "error_kind").with_columns(
-        situation=situations.first_that_holds(_situation_rules()).replace(
-            {"stopped": "interrupted", "left": "interrupted"}
-            | {"reported_failed": "failed", "exited": "shut_down"}
-        )
+        situation=situations.first_that_holds(_situation_rules())
+        .replace(["stopped", "left"], "interrupted")
+        .replace({"reported_failed": "failed", "exited": "shut_down"})
     )
     is_open = pl.col("situation").is_in(list(OPEN))
     is_left = pl.col("interrupt_seq") <= pl.col("answer_seq")
