@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stateanalytics.core.facts import Facts
+from stateanalytics.failures.run_costs import costs
 from stateanalytics.failures.struggles import signs
 from stateanalytics.io import json_lines
 from stateanalytics.state.states import states
@@ -587,6 +588,23 @@ def test_tokens_written_to_the_cache_are_known_where_they_are_reported(tmp_path:
     assert sorted(threads.rows()) == [(50, 0), (100, None), (300, 90)]
     used = used_tokens(facts).sort("n_input_tokens")["n_cache_write_tokens"].to_list()
     assert used == [0, 30, None, 60]
+
+
+def test_long_prompts_of_a_turn_are_counted_and_priced_apart(tmp_path: Path) -> None:
+    """Of two requests the one above 272,000 tokens costs twice its input, half more its output."""
+    rollout = begun_rollout()
+    [begun] = [line for line in rollout.lines if line["type"] == "turn_context"]
+    begun["payload"]["model"] = "gpt-6.1-sol"
+    rollout.tokens(272_000, 200_000, 1_000)
+    rollout.tokens(300_000, 272_000, 2_000)
+    facts = facts_of(tmp_path, rollout)
+    counts = "n_input_tokens", "n_cache_read_tokens", "n_output_tokens", "longest_prompt_tokens"
+    used = used_tokens(facts).select(counts).rows()
+    assert used == [(272_000, 200_000, 1_000, None), (300_000, 272_000, 2_000, 272_001)]
+    assert session_of(facts)["n_input_tokens"] == 572_000
+    short, long = 0.072 * 2 + 0.2 * 0.1 + 0.001 * 10, 0.028 * 2 + 0.272 * 0.1
+    [usd] = costs(facts, by=())["estimated_usd"]
+    assert usd == pytest.approx(short + 2 * long + 1.5 * 0.002 * 10, abs=1e-6)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import itertools
 import json
 import tomllib
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
@@ -36,7 +36,7 @@ USED = {
     "cache_write_1h": ("input_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
     "output": ("output_tokens",),
 }
-OWN = """as_of = 2026-11-01
+OWN = """as_of = 2026-12-01
 [[price]]
 input = 2
 cache_read = 0.5
@@ -47,6 +47,9 @@ output = 10
 "gpt-5.2-codex" = 2026-10-01
 gpt-5 = 2026-10-01
 """
+LONGER = "output = 10\nlong_above = 9000\nlong_input = 3\nlong_output = 2"
+WITHOUT_HISTORY = ("claude-sonnet-5-5",)
+"""Models of which the independent table has the last price only."""
 
 
 MERGED = {"recorded_lifecycle": "merged", "recorded_outcome": "merged"}
@@ -69,7 +72,7 @@ def test_your_own_prices_win_and_the_others_stay(own: Path) -> None:
     rows = {row["model"]: row for row in table.to_dicts()}
     assert (rows["gpt-5"]["input_usd"], rows["gpt-5"]["origin"]) == (2.0, str(own))
     assert rows["gpt-5-nano"]["origin"] == "stateanalytics"
-    assert table["model"].is_unique().all()
+    assert table.select("model", "since").is_unique().all()
 
 
 def test_models_without_a_price_are_named(own: Path) -> None:
@@ -110,17 +113,75 @@ def test_every_list_price_names_its_page_and_an_hour_is_dearer() -> None:
 def test_list_prices_are_those_of_an_independent_table() -> None:
     """That of Pydantic lacks models of ours, and brings a network client; so it only checks."""
     genai = component("genai_prices")
-    n_tokens, compared = 10_000, set()
-    for table in tomllib.loads(LIST_PRICES.read_text("utf-8"))["price"]:
-        for model, kind in itertools.product(table["models"], USED.keys() & table):
-            used = genai.Usage(**dict.fromkeys(USED[kind], n_tokens))
-            try:
-                usd = genai.calc_price(used, model_ref=model).total_price
-            except LookupError:
+    compared, n_long = set(), 0
+    tables = tomllib.loads(LIST_PRICES.read_text("utf-8"))["price"]
+    last = {model: max(t["models"].get(model, date.min) for t in tables)
+            for model in WITHOUT_HISTORY}  # fmt: skip
+    for table in tables:
+        for (model, since), kind in itertools.product(table["models"].items(), USED.keys() & table):
+            if since < last.get(model, since):
                 continue
-            assert float(usd) * 1e6 / n_tokens == pytest.approx(table[kind]), (model, kind)
-            compared.add(model)
+            at = datetime.combine(since, AT.timetz()) + timedelta(days=1)
+            for n_tokens in (10_000, *(n + 1 for n in [table.get("long_above")] if n)):
+                used = genai.Usage(**dict.fromkeys(USED[kind], n_tokens))
+                read = genai.Usage(input_tokens=n_tokens) if kind == "output" else None
+                try:
+                    usd = genai.calc_price(
+                        used if read is None else used + read,
+                        model_ref=model,
+                        genai_request_timestamp=at,
+                    )
+                except LookupError:
+                    continue
+                price = usd.total_price if read is None else usd.output_price
+                is_long = n_tokens != 10_000
+                factor = table[f"long_{'output' if read else 'input'}"] if is_long else 1
+                found = float(price) * 1e6 / n_tokens
+                assert found == pytest.approx(table[kind] * factor), (model, kind, n_tokens)
+                compared.add(model)
+                n_long += is_long
     assert len(compared) > 20
+    assert n_long > 20
+
+
+def test_long_prompts_and_later_days_have_prices_of_their_own() -> None:
+    """By hand: a request of Haiku 5.5 above 100,000 tokens costs five times as much, all of it."""
+    cut = datetime(2026, 10, 7, tzinfo=UTC)
+    rows = pl.DataFrame(
+        [
+            ("claude-haiku-5-5", 100_000, 0, 10_000, cut, 100_000),
+            ("claude-haiku-5-5", 100_001, 0, 10_000, cut, 100_001),
+            ("claude-haiku-5-5", 900_000, 0, 10_000, cut, None),
+            ("claude-sonnet-5-5", 1_000_000, 1_000_000, 0, cut - timedelta(minutes=1), 9),
+            ("claude-sonnet-5-5", 1_000_000, 1_000_000, 0, cut, 9),
+            ("claude-sonnet-5-5", 1_000_000, 1_000_000, 0, cut - timedelta(days=900), 9),
+            ("claude-sonnet-5-5", 1_000_000, 1_000_000, 0, None, 9),
+            ("global.anthropic.claude-sonnet-5-5-20260928-v1:0", 1_000_000, 1_000_000, 0, None, 9),
+            ("claude-sonnet-5-5[1m]", 1_000_000, 1_000_000, 0, None, 9),
+        ],
+        {
+            "model": pl.String,
+            **dict.fromkeys(
+                ("n_input_tokens", "n_cache_read_tokens", "n_output_tokens"), pl.Int64
+            ),
+            "at": pl.Datetime("us", "UTC"),
+            "longest_prompt_tokens": pl.Int64,
+        },
+        orient="row",
+    ).with_columns(n_cache_write_tokens=0)  # fmt: skip
+    by_hand = [0.01 + 0.005, 5 * (0.0100001 + 0.005), 0.09 + 0.005, 0.2, 0.1, 0.2, 0.1, 0.1, 0.1]
+    assert estimated_usd(rows, sa.failures.prices()).to_list() == pytest.approx(by_hand)
+
+
+def test_prices_of_yours_replace_every_price_of_a_model(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(OWN.replace("gpt-5 =", "claude-sonnet-5-5 =").replace("output = 10", LONGER))
+    table = sa.failures.prices(path)
+    [sonnet] = table.filter(model="claude-sonnet-5-5").rows(named=True)
+    assert (sonnet["input_usd"], sonnet["long_above"], sonnet["long_input"]) == (2.0, 9000, 3.0)
+    path.write_text(path.read_text().replace("long_input = 3", ""))
+    with pytest.raises(ArgumentError, match="price 1: long_above, long_input, long_output go"):
+        sa.failures.prices(path)
 
 
 def test_reported_and_estimated_costs_stay_two(snap: sa.Snapshot, own: Path) -> None:
@@ -476,7 +537,6 @@ def test_tokens_by_model_add_up_to_what_the_samples_have(
 ) -> None:
     snap = sa.read(ROOT / "data" / "samples" / sample, progress=False)
     told = used_tokens(snap)
-    assert told.select("source", "system", "entity_id", "model").is_unique().all()
     for used in (told, snap.entities.filter(entity_type="session")):
         assert (used["n_input_tokens"].sum(), used["n_output_tokens"].sum()) == (n_input, n_output)
 
@@ -519,8 +579,8 @@ def test_prices_are_a_file() -> None:
 def test_the_page_says_how_old_the_prices_are(snap: sa.Snapshot, demo: sa.Snapshot) -> None:
     told = summarize_costs(material_of(snap))
     assert told["finding"] == (
-        "None of 15 runs reported what it cost; from tokens, by list prices of 2026-10-07 "
-        "(140 days after these runs), 15 are estimated at $0.18."
+        "None of 15 runs reported what it cost; from tokens, by list prices of 2026-11-18 "
+        "(182 days after these runs), 15 are estimated at $0.18."
     )
     assert told["projects"]["rows"][0]["shown_estimated_usd"] == "$0.18"
     told = summarize_costs(material_of(demo))
@@ -548,7 +608,7 @@ def test_the_chapter_takes_prices_of_yours_and_says_how_old_they_are(
 ) -> None:
     asked = {"sections": ["costs"], "window": "2026-W21"}
     page = sa.report(snap, **asked, prices=own).as_html()
-    assert "list prices of 2026-11-01 (165 days after these runs)" in page
+    assert "list prices of 2026-12-01 (195 days after these runs)" in page
     assert "Costs by model" in page
     assert "Costs by project" in page
     assert "$0.26" in page
@@ -565,7 +625,7 @@ def test_the_command_prints_costs_by_prices_of_yours(
     out = tmp_path / "costs.csv"
     asked = ["costs", sample, "--by", "project", "--prices", str(own), "-o", str(out)]
     assert cli.run(asked) == 0
-    assert "estimates use list prices of 2026-11-01" in capsys.readouterr().err
+    assert "estimates use list prices of 2026-12-01" in capsys.readouterr().err
     [row] = [row for row in pl.read_csv(out).to_dicts() if row["estimated_n"] == 15]
     [whole] = sa.failures.costs(sa.read(sample, progress=False), by=(), prices=own).to_dicts()
     assert row["estimated_usd"] == whole["estimated_usd"]

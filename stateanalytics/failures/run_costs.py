@@ -10,9 +10,12 @@ Prices are dated and work offline; a file of yours overrides them::
     cache_write = 1.25            # for five minutes
     cache_write_1h = 2.00         # for an hour, where it has its own price
     output = 5.00
+    long_above = 200_000          # where longer prompts have another price:
+    long_input = 2.0              # so many times as much for all input,
+    long_output = 1.5             # and for the output
     source = "https://…"          # the page with the price, optional
     [price.models]
-    my-model = 2026-10-01         # the day from which the price holds
+    my-model = 2026-10-01         # the day from which the price holds, until a later one
 """
 
 from __future__ import annotations
@@ -48,12 +51,14 @@ GROUPS = ("system", "model", "provider", "project", "agent", "kind", "playbook",
 _DOUBTFUL = ("cost.unreliable", "cost.approximate", "usage.incomplete", "usage.placeholder")
 
 _USD = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
-_MAY_LACK = ("cache_write_1h", "source")
-_KEYS = (*_USD, "source", "models")
+_LONG = ("long_above", "long_input", "long_output")
+_MAY_LACK = ("cache_write_1h", *_LONG, "source")
+_KEYS = (*_USD, *_LONG, "source", "models")
 _SHAPE = pl.Schema(
     {
         "model": pl.String(),
         **{f"{name}_usd": pl.Float64() for name in _USD},
+        **dict.fromkeys(_LONG, pl.Float64()),
         "since": pl.Date(),
         "as_of": pl.Date(),
         "source": pl.String(),
@@ -350,7 +355,9 @@ def priced(
     )
     others = numbered.join(by_models, on="run", how="anti").with_columns(last_model="model")
     in_one = others.select(
-        "run", "model", "last_model", *_OF_RUN, is_cost_recorded=pl.lit(None, pl.Boolean)
+        *("run", "model", "last_model", *_OF_RUN),
+        at=pl.coalesce("started_at", "created_at"),
+        is_cost_recorded=pl.lit(None, pl.Boolean),
     )
     models = pl.concat([by_models, in_one], how="diagonal")
     usd, model, is_recorded = pl.col("estimated_usd"), pl.col("model"), pl.col("is_cost_recorded")
@@ -416,12 +423,13 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
 
     Returns
     -------
-    polars.DataFrame, shape (n_models, 10)
-        By ``model``: ``input_usd`` (not from the cache), ``cache_read_usd``,
-        ``cache_write_usd`` (for five minutes), ``cache_write_1h_usd`` (for an hour) and
-        ``output_usd`` for a million tokens; ``since``, the day from which they hold; ``as_of``,
-        the day of the last check, and its page (``source``); ``origin`` (stateanalytics, or
-        the file).
+    polars.DataFrame, shape (n_prices, 13)
+        By ``model`` and ``since``, the day from which they hold: ``input_usd`` (not from the
+        cache), ``cache_read_usd``, ``cache_write_usd`` (for five minutes),
+        ``cache_write_1h_usd`` (for an hour) and ``output_usd`` for a million tokens; for prompts
+        of more than ``long_above`` tokens, ``long_input`` and ``long_output`` times as much
+        (null: the same for all); ``as_of``, the day of the last check, and its page
+        (``source``); ``origin`` (stateanalytics, or the file).
 
     Raises
     ------
@@ -440,9 +448,10 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
             raise ArgumentError(f"Prices are a TOML file; found {type(own).__name__}.", _HINT)
         path = Path(own).expanduser()
         _, whole = toml_of_user("prices", path, _HINT)
-        tables.insert(0, _price_rows(whole, str(path)))
-    every = pl.concat(tables).lazy()
-    return every.unique("model", keep="first", maintain_order=True).sort("model").collect()
+        owned = _price_rows(whole, str(path))
+        tables = [owned, tables[0].join(owned, on="model", how="anti")]
+    every = pl.concat(tables).unique(["model", "since"], keep="first", maintain_order=True)
+    return every.sort("model", "since")
 
 
 # Functions that take a file as ``prices`` have no other name for it.
@@ -460,7 +469,8 @@ def _price_rows(whole: Mapping[str, Any], origin: str) -> pl.DataFrame:
         _check(table, f"{origin}, price {number}")
         prices = {"cache_write_1h": table["cache_write"], **table}
         same: dict[str, Any] = {f"{name}_usd": float(prices[name]) for name in _USD}
-        same |= {"source": table.get("source"), "as_of": as_of, "origin": origin}
+        same |= {name: table.get(name) for name in (*_LONG, "source")}
+        same |= {"as_of": as_of, "origin": origin}
         models = table["models"].items()
         rows += [{"model": model, "since": since, **same} for model, since in models]
     return pl.DataFrame(rows, schema=_SHAPE).with_columns(_plain_model())
@@ -481,12 +491,16 @@ def _check(table: Mapping[str, Any], place: str) -> None:
             is_sound = is_number and 0 <= float(value or 0) < _MILLION
         if not is_sound and (value is not None or key not in _MAY_LACK):
             raise ArgumentError(f"{place}: {key} cannot be {in_short(value)}.", _HINT)
+    lacking = [name for name in _LONG if name not in table]
+    if 0 < len(lacking) < len(_LONG):
+        raise ArgumentError(f"{place}: {', '.join(_LONG)} go together.", _HINT)
 
 
 def _plain_model() -> pl.Expr:
-    """The name of a model without its provider, release date and dots."""
-    release = r"(?:[-@](?:20\d{2}-?\d{2}-?\d{2}|latest))+$"
-    bare = pl.col("model").str.to_lowercase().str.replace(r"^.*/", "").str.replace(release, "")
+    """The name of a model without its provider, release, size of its window and dots."""
+    provider = r"^(?:.*/)?(?:(?:[a-z-]+\.)?anthropic\.)?"
+    release = r"(?:[-@](?:20\d{2}-?\d{2}-?\d{2}|latest))*(?:-v\d+:\d+)?(?:\[1m\])?$"
+    bare = pl.col("model").str.to_lowercase().str.replace(provider, "").str.replace(release, "")
     return bare.str.replace_all(".", "-", literal=True)
 
 
@@ -498,7 +512,9 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
     rows : polars.DataFrame
         ``model``, ``n_input_tokens`` (cached or not), ``n_cache_read_tokens`` and
         ``n_cache_write_tokens`` of them, ``n_output_tokens``; and, where it is known,
-        ``n_cache_write_1h_tokens``, the part of the cache writes that is kept for an hour.
+        ``n_cache_write_1h_tokens``, the part of the cache writes that is kept for an hour;
+        ``at``, whose day chooses the price (else the newest); ``longest_prompt_tokens``, of the
+        requests that a row is of.
     table : polars.DataFrame
         Result of `prices`.
 
@@ -519,12 +535,13 @@ def estimated_usd(rows: pl.DataFrame, table: pl.DataFrame) -> pl.Series:
 
 def _with_estimates(rows: pl.LazyFrame, table: pl.DataFrame) -> pl.LazyFrame:
     """The rows with the column of `estimated_usd`."""
-    known = rows.with_columns(_plain_model().alias("plain_model"))
+    optional = ("at", "n_cache_write_1h_tokens", "longest_prompt_tokens")
+    lacking = set(optional) - set(rows.collect_schema())
     read = pl.col("n_cache_read_tokens")
     # Not every provider charges for cache writes, or reports them.
-    written = pl.col("n_cache_write_tokens").fill_null(0)
-    is_split = "n_cache_write_1h_tokens" in rows.collect_schema()
-    for_an_hour = pl.col("n_cache_write_1h_tokens").fill_null(0) if is_split else pl.lit(0)
+    written, for_an_hour = (
+        pl.col(f"n_cache_write{kept}_tokens").fill_null(0) for kept in ("", "_1h")
+    )
     parts = {
         "input_usd": (pl.col("n_input_tokens") - read - written).clip(0),
         "cache_read_usd": read,
@@ -532,7 +549,36 @@ def _with_estimates(rows: pl.LazyFrame, table: pl.DataFrame) -> pl.LazyFrame:
         "cache_write_1h_usd": for_an_hour,
         "output_usd": pl.col("n_output_tokens"),
     }
-    usd = sum((pl.col(price) * n_tokens for price, n_tokens in parts.items()), pl.lit(0.0))
-    usd_of = table.lazy().select(*parts, plain_model="model")
-    priced = known.join(usd_of, on="plain_model", how="left", maintain_order="left")
-    return priced.with_columns(estimated_usd=usd / _MILLION).drop("plain_model", *parts)
+    *of_input, of_output = (pl.col(price) * n_tokens for price, n_tokens in parts.items())
+    is_long = pl.col("longest_prompt_tokens") > pl.col("long_above")
+    times_in, times_out = (pl.when(is_long).then(name).otherwise(1.0) for name in _LONG[1:])
+    usd = sum(of_input, pl.lit(0.0)) * times_in + of_output * times_out
+    # What was used before the first known price had that one.
+    since, is_first = pl.col("since"), pl.col("model").is_first_distinct()
+    known = (
+        table.lazy()
+        .sort("model", "since")
+        .select(
+            *(*parts, *_LONG),
+            _model="model",
+            _since=pl.when(~is_first).then(since).otherwise(pl.date(1, 1, 1)),
+        )
+    )
+    return (
+        rows.with_columns(**dict.fromkeys(lacking, pl.lit(None)))
+        .with_columns(
+            _model=_plain_model(), _on=pl.col("at").cast(pl.Date).fill_null(pl.date(9999, 1, 1))
+        )
+        .with_row_index("_row")
+        .sort("_on")
+        .join_asof(
+            known.sort("_since"),
+            left_on="_on",
+            right_on="_since",
+            by="_model",
+            check_sortedness=False,
+        )
+        .sort("_row")
+        .with_columns(estimated_usd=usd / _MILLION)
+        .drop("_row", "_model", "_on", "_since", *parts, *_LONG, *lacking)
+    )

@@ -429,6 +429,7 @@ USED = schema.Frame(
         Column("n_cache_write_tokens", INTEGER, "of those: written into a cache", "tokens"),
         Column("n_cache_write_1h_tokens", INTEGER, "of those written: for an hour", "tokens"),
         Column("n_output_tokens", INTEGER, "tokens written, reasoning included", "tokens"),
+        Column("longest_prompt_tokens", INTEGER, "of its longest prompt; null: unknown", "tokens"),
         Column("is_cost_recorded", schema.YES_NO, "a recorded cost includes them; null: not known"),
         Column("cost_usd", schema.REAL, "their recorded cost; null: not by itself", "USD"),
     ),
@@ -456,21 +457,19 @@ def program_versions(facts: Facts) -> pl.DataFrame:
 
 
 def used_tokens(facts: Facts, periods: Iterable[pl.Expr] = ()) -> pl.DataFrame:
-    """Tokens by session and model, where a system records them by model.
+    """What sessions used at each moment, where a system records tokens by model.
 
     Parameters
     ----------
     facts : Facts
         With the detail frames.
     periods : iterable of polars.Expr
-        Of ``at``, such as its day, by which the tokens are added up as well.
+        Of ``at``, such as its day: columns of the result.
 
     Returns
     -------
     polars.DataFrame
-        By ``source``, ``system``, ``entity_type``, ``entity_id``, ``model``,
-        ``is_cost_recorded`` and the periods: `COUNTS` and ``cost_usd`` up to as-of. Without
-        tokens there is no row.
+        `USED` up to as-of, and the periods. Without tokens there is no row.
     """
     used = [
         USED.conform(
@@ -482,11 +481,12 @@ def used_tokens(facts: Facts, periods: Iterable[pl.Expr] = ()) -> pl.DataFrame:
         if known.used_tokens is not None and (facts.sources["system"] == known.name).any()
     ]
     is_past = (pl.col("at") <= instant(facts.as_of)).fill_null(value=True)
-    key = (*(column.name for column in KEY_COLUMNS), "model", "is_cost_recorded")
+    key, counts = (*(column.name for column in KEY_COLUMNS), "model"), pl.col(COUNTS)
+    # Tokens of a kind that a session never reports are unknown; else a request has none of them.
+    is_reported = counts.is_not_null().any().over(key)
     return collected(
         pl.concat([USED.empty(), *used])
         .lazy()
         .filter(is_past, pl.sum_horizontal(COUNTS) > 0)
-        .group_by(*key, *periods, maintain_order=True)
-        .agg(total(*COUNTS, "cost_usd"))
+        .with_columns(pl.when(is_reported).then(counts.fill_null(0)), *periods)
     )

@@ -414,7 +414,9 @@ def summed(usage: pl.DataFrame) -> pl.DataFrame:
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
     """Usage of sessions: the rows of `frames.USAGE` that belong to one."""
-    return facts.detail(frames.USAGE).drop_nulls("entity_id")
+    of_answer = pl.when(measured="event").then("n_input_tokens")
+    rows = facts.detail(frames.USAGE).drop_nulls("entity_id")
+    return rows.with_columns(longest_prompt_tokens=of_answer)
 
 
 # --- events ------------------------------------------------------------------------------

@@ -387,9 +387,11 @@ rewind = partial(rewound_transcripts, folding=FOLDING)
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
     """What each answer used, and the requests that only recorded costs show."""
+    read = pl.sum_horizontal(_INPUT_TOKENS)
     return facts.detail(frames.MESSAGES).with_columns(
         entity_id="thread_id",
-        n_input_tokens=pl.sum_horizontal(_INPUT_TOKENS),
+        n_input_tokens=read,
+        longest_prompt_tokens=pl.when(~pl.col("is_side_request")).then(read),
         n_cache_write_tokens="n_cache_creation_tokens",
         n_cache_write_1h_tokens="n_cache_1h_tokens",
     )

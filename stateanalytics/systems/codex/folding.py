@@ -12,7 +12,14 @@ import polars as pl
 from stateanalytics.core.joins import Rows, left_joined, total
 from stateanalytics.core.schema import RESULTS
 from stateanalytics.systems.base import today_s_of
-from stateanalytics.systems.codex.frames import SESSIONS, SUMS, TOOLS, TURNS, USAGE
+from stateanalytics.systems.codex.frames import (
+    LONG_PROMPT_TOKENS,
+    SESSIONS,
+    SUMS,
+    TOOLS,
+    TURNS,
+    USAGE,
+)
 from stateanalytics.systems.codex.lines import SEARCH
 from stateanalytics.systems.situations import first_that_holds, with_cause
 from stateanalytics.systems.threads import THREAD, TURN, call_counts, is_last_work
@@ -241,9 +248,11 @@ def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     answers = own(rows.filter(pl.col("what") == "usage"))
     response = pl.struct(*THREAD, "response_id")
     exact = answers.filter(pl.col("response_id").is_null() | response.is_first_distinct())
-    recorded = exact.group_by(TURN, maintain_order=True).agg(total(*USAGE))
+    of_long = pl.col(USAGE).filter(pl.col("n_input_tokens") > LONG_PROMPT_TOKENS).sum()
+    sums = (total(*USAGE), of_long.name.replace("^n_", "n_long_"))
+    recorded = exact.group_by(TURN, maintain_order=True).agg(*sums)
     others = by_totals.join(recorded, on=TURN, how="anti")
-    return pl.concat([recorded, others.group_by(TURN, maintain_order=True).agg(total(*USAGE))])
+    return pl.concat([recorded, others.group_by(TURN, maintain_order=True).agg(*sums)])
 
 
 def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,8 @@ USAGE = (
     "n_cache_write_tokens",
 )
 """Tokens of one answer; of the last one there is no sum, and versions before 0.145 have none."""
+LONG_PROMPT_TOKENS = 272_000
+"""A request with more tokens has another price, at all models of the provider that tell them."""
 
 
 class Counts(Columns):
@@ -94,6 +96,10 @@ class CodexTurns(OfInput, key=("source", "thread_id", "turn_no")):
     has_output = YesNo("there is text, or a tool succeeded")
     n_text_chars = Integer("characters of the model's messages")
     counts = Counts
+    n_long_input_tokens = Integer("of those read: by prompts of over 272,000 tokens", unit="tokens")
+    n_long_cached_tokens = Integer("of those: read from the cache", unit="tokens")
+    n_long_cache_write_tokens = Integer("of those: written to the cache", unit="tokens")
+    n_long_output_tokens = Integer("of those written: in answer to such a prompt", unit="tokens")
     n_compactions = Integer("times that its conversation was compacted")
     is_unanswered = YesNo("its last record is not an answer")
     said = Said

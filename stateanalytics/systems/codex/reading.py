@@ -329,10 +329,20 @@ rewind = partial(folding.rewound_transcripts, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What each turn used; a turn has one model."""
-    return facts.detail(frames.TURNS).with_columns(
-        entity_id="thread_id", at="started_at", n_cache_read_tokens="n_cached_tokens"
-    )
+    """What each turn used, that of long prompts apart; a turn has one model."""
+    turns = facts.detail(frames.TURNS).with_columns(entity_id="thread_id", at="started_at")
+    part_of = {
+        **{f"n_{name}_tokens": name for name in ("input", "cache_write", "output")},
+        "n_cache_read_tokens": "cached",
+    }
+    of_long = {name: pl.col(f"n_long_{part}_tokens") for name, part in part_of.items()}
+    others = {
+        name: pl.col(f"n_{part}_tokens") - of_long[name].fill_null(0)
+        for name, part in part_of.items()
+    }
+    longest = {"longest_prompt_tokens": pl.lit(frames.LONG_PROMPT_TOKENS + 1)}
+    long_ones = turns.filter(pl.col("n_long_input_tokens") > 0).with_columns(**of_long, **longest)
+    return pl.concat([turns.with_columns(**others), long_ones], how="diagonal_relaxed")
 
 
 def calls(facts: Facts) -> pl.DataFrame:

@@ -509,12 +509,14 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
         ("n_output_tokens", ("n_reasoning_tokens",)),
     )
     spent = _spent(facts.detail(frames.STEPS), facts.detail(OF_EVENTS["session"]))
+    used = {name: pl.col(name) + pl.sum_horizontal(*others) for name, others in sums}
     return spent.with_columns(
-        *(pl.col(name) + pl.sum_horizontal(*others) for name, others in sums),
         # A migration writes "unknown" for what it could not infer of old summaries.
         *(
             pl.when(pl.col(name) != "unknown").then(name).alias(name)
             for name in ("model", "provider")
         ),
+        **used,
+        longest_prompt_tokens=used["n_input_tokens"],
         entity_id="session_id",
     )
