@@ -526,7 +526,9 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     as_of = table["as_of"].dt.to_string().max()
     note("total_usd is the reported cost where there is one, otherwise the estimate")
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
-    if unpriced := unpriced_models(snap.entities, table):
+    by_model = {**values, "by": ("model",)}
+    models = frame if "model" in frame else _called(question, snap, by_model)
+    if unpriced := unpriced_models(models, table):
         note(shortened(f"no list price, so no estimate: {', '.join(unpriced)}", 300))
     if doubtful := doubts(snap.findings):
         note(doubtful)

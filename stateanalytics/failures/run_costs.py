@@ -203,11 +203,10 @@ def doubts(findings: pl.DataFrame) -> str:
     return say("costs.doubts", doubts="; ".join(known)) if known else ""
 
 
-def unpriced_models(entities: pl.DataFrame, table: pl.DataFrame) -> list[str]:
-    """Models with tokens and no cost that the `prices` lack, so that no run has an estimate."""
-    rows = entities.filter(pl.col("n_input_tokens") > 0, pl.col("cost_usd").is_null())
-    unknown = rows.filter(~_plain_model().is_in(table["model"].implode()))
-    return sorted(unknown["model"].drop_nulls().unique())
+def unpriced_models(costs: pl.DataFrame, table: pl.DataFrame) -> list[str]:
+    """Models without any cost, of `costs` by model, that the `prices` lack."""
+    is_unknown = pl.col("total_usd").is_null() & ~_plain_model().is_in(table["model"].implode())
+    return sorted(costs.filter(is_unknown)["model"].drop_nulls().unique())
 
 
 def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame) -> pl.Series:
