@@ -27,7 +27,10 @@ def test_each_thing_to_do_has_the_last_steps_of_two_examples(week):
     assert one["stop"] == "Esc in its terminal"
     assert [len(action["examples"]) for action in (hard, failed)] == [2, 1]
     assert "Bash pytest, 31 s: failed, exit 1" in hard["examples"][0]["rows"][1]["words"]
-    assert failed["examples"][0]["rows"][-1]["words"].startswith("failed: You've hit")
+    assert failed["examples"][0]["rows"][-1]["words"].startswith("Failed: You've hit")
+    # The words of the page, and not of what the status was read from.
+    assert hard["examples"][0]["rows"][-1]["words"] == "Completed"
+    assert one["rows"][-1]["words"] == "AskUserQuestion: no result"
     assert all(example["stop"] is None for example in hard["examples"] + failed["examples"])
 
 
