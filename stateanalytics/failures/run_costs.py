@@ -141,10 +141,11 @@ def costs(
     """
     groups = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
     if unknown := [name for name in groups if name not in GROUPS and "." not in str(name)]:
+        near = did_you_mean(str(unknown[0]), GROUPS)
         raise ArgumentError(
             f"Costs have no group {in_short(unknown[0])}; there are {', '.join(GROUPS)}.",
-            'by=("system", "model")',
-            shell="--by system,model",
+            f'by=("system", "model"){near}',
+            shell=f"--by system,model{near}",
         )
     chosen, zone = window_of(snap, window, tz), zone_of(tz)
     forms = {name: form for name, form in PERIODS.items() if name in groups}
