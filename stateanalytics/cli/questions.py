@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -485,19 +484,13 @@ def _detectors(snap: Snapshot, request: Request, question: Question, values: Giv
 
 def _rules_by_title(rows: pl.DataFrame) -> pl.DataFrame:
     """Disagreements as a table shows them: rules by label, page and release, causes in words."""
-    from stateanalytics.detectors.catalogue import chosen_detectors
+    from stateanalytics.detectors.catalogue import titles
     from stateanalytics.detectors.comparing import CAUSES
 
-    rules = chosen_detectors("all")
-    n_of = Counter(rule.title for rule in rules)
-    titles = {
-        rule.name: rule.title if n_of[rule.title] == 1 else f"{rule.title} {rule.name}"
-        for rule in rules
-    }
     named = named_entities(rows) if "entity_id" in rows.columns else rows
     return named.with_columns(
-        flagged_by=pl.col("a").replace(titles),
-        not_by=pl.col("b").replace(titles),
+        flagged_by=pl.col("a").replace(titles()),
+        not_by=pl.col("b").replace(titles()),
         why=pl.col("cause").replace(dict(CAUSES)),
     )
 
@@ -506,7 +499,9 @@ def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
     """What the table shows, in a sentence or two."""
     n_lost = sum((~column).sum() for column in detections.is_knowable)
     lost = f" {n_lost:,} answers can no longer be known." if n_lost else ""
-    used = [name for name in detections.names if detections.covered[name].any()]
+    from stateanalytics.detectors.catalogue import titles
+
+    used = [titles().get(name, name) for name in detections.names if detections.covered[name].any()]
     if not used:
         return "None of these detectors covers anything in these data." + lost
     if compared.worst is not None:
