@@ -573,7 +573,7 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     """Durations of runs, or the time limits that stopped them."""
     from stateanalytics.core.schema import SPELLS, TIMEOUTS
     from stateanalytics.survival.curves import kaplan_meier
-    from stateanalytics.survival.run_spells import count_left_out, spells
+    from stateanalytics.survival.run_spells import count_left_out, nouns_of, spells
     from stateanalytics.survival.time_limits import count_timeouts, timeouts
 
     by, shown = values["by"], question.shown_as
@@ -589,6 +589,8 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     n_excluded = runs["left_out"].count()
     if n_excluded and shown not in ("spells", "left-out", "implicit", "candidates"):
         note(say("durations.excluded", n=n_excluded, n_all=runs.height))
+    if (nouns := nouns_of(runs)[1]) != "runs":
+        note(say("durations.of_turns", nouns=nouns))
     match shown:
         case "spells":
             return runs
