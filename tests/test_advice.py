@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -19,7 +20,7 @@ from stateanalytics.systems.lionagi.detectors import time_limit
 from stateanalytics.thresholds import Advice, Costs
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.frames import ADVICE
-from stateanalytics.thresholds.judge import VERDICTS, _known, judge_all
+from stateanalytics.thresholds.judge import VERDICTS, _at_other_costs, _evidence, _known, judge_all
 from stateanalytics.thresholds.settings import (
     UNIT_S,
     constants,
@@ -502,3 +503,29 @@ def test_advice_escapes_names_where_it_is_shown():
     shown = Advice(pl.DataFrame([one.row], schema=ADVICE.dtypes), pl.DataFrame(), Costs(), (one,))
     assert "</script>" not in shown._repr_html_()
     assert "\x1b" not in repr(shown)
+
+
+@pytest.mark.parametrize(
+    ("mistakes", "best_s", "said"),
+    [
+        # Of 100 runs, .6 mistakes: a value without any is 340 % cheaper, and saves hardly a thing.
+        pytest.param(0.6, {}, "the same value is best if a mistake costs half or twice as much."),
+        pytest.param(
+            3.0, {"half": 900.0, "double": 900.0},
+            "if a mistake cost half as much, 15 min would be best and this 400 % more expensive; "
+            "if twice as much, 15 min and 1900 %.",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_kept_since_little_can_be_saved_is_no_expensive_value(mistakes, best_s, said):
+    curve = pl.DataFrame(
+        {"threshold_s": [600.0, 900.0], "mistakes": [mistakes, 0.0], "waiting_h": [0.0, 0.15]}
+    )
+    choice = SimpleNamespace(curve=curve, recommended_s=600.0)
+    others = _at_other_costs(choice, 5.0, 10.0)
+    assert [others[f"best_if_{word}_s"] for word in ("half", "double")] == [
+        best_s.get(word, 600.0) for word in ("half", "double")
+    ]
+    row = {**others, "n_effective": 9.0, "n": 9, "verdict": "keep", "flips": False, "n_at_risk": 9,
+           "recommended_s": 600.0}  # fmt: skip
+    assert _evidence(constants()[0], row).endswith(f"; {said}")

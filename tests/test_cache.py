@@ -25,7 +25,7 @@ from stateanalytics.cli import reports, run
 from stateanalytics.core.words import size
 from stateanalytics.io import cache as files
 from stateanalytics.io import json_lines
-from stateanalytics.io.budget import OVER_BUDGET
+from stateanalytics.io.budget import OVER_BUDGET, Budget, BudgetSpentError, Spending
 from stateanalytics.io.cache import Cache
 from stateanalytics.systems import pooling, reading
 from tests.conftest import SHIPPED
@@ -295,6 +295,42 @@ def test_a_first_look_that_ends_before_this_week_is_read_says_how_to_go_on(
     code, told, notes = summed_up(capsys)
     assert (code, "1. Data of 1 input is missing" in told) == (0, True)
     assert "note: this first look reads for 30 s; run it again to read on, or read " in notes
+
+
+def test_a_large_usual_place_leaves_time_for_the_others(home, tmp_path, monkeypatch):
+    """Claude Code is read first, and cut where half of the time is over; Codex is read whole."""
+    claude, codex, ticks = copied("claude_code", tmp_path), copied("codex", tmp_path), count()
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(claude))
+    monkeypatch.setenv("CODEX_HOME", str(codex))
+    newest = max(claude.rglob("*.jsonl"))
+    for n in range(60):
+        newest.with_name(f"{n:02}{newest.name[2:]}").write_text(newest.read_text("utf-8"), "utf-8")
+    clock = SimpleNamespace(process_time=lambda: next(ticks))
+    monkeypatch.setattr("stateanalytics.io.budget.time", clock)
+    read = sa.read(budget="processor_s=200", cache=False)
+    assert read.findings.filter(code=OVER_BUDGET)["system"].to_list() == ["claude_code"]
+    whole = sa.read(codex, cache=False).entities.height
+    assert read.entities["system"].value_counts().filter(system="codex")["count"].item() == whole
+
+
+def test_what_an_input_does_not_need_of_the_time_goes_to_the_next(monkeypatch):
+    now_s = [0.0]
+    monkeypatch.setattr(
+        "stateanalytics.io.budget.time", SimpleNamespace(process_time=lambda: now_s[0])
+    )
+    spent, most = Spending(Budget(processor_s=4)), []
+    for n_left, used_s in ((4, 0.25), (3, 9), (2, 1.25), (1, 0)):
+        spent.begin_part(n_left)
+        most.append(spent._most_s)
+        now_s[0] += used_s
+    # A second each, a quarter more of what the first one left; overtime takes nothing away.
+    assert most == [1, 1.25, 1.25, 1.25]
+    with pytest.raises(BudgetSpentError, match="budget of 4 seconds of processor time"):
+        now_s[0] += 1.5
+        spent.draw()
+    unlimited = Spending(Budget.unlimited())
+    unlimited.begin_part(2)
+    unlimited.draw()
 
 
 @pytest.mark.parametrize(

@@ -462,7 +462,7 @@ def test_what_was_lost_in_a_session_that_completed_has_a_price(tmp_path):
     session = begun_transcript()
     for number in range(4):
         ran(session, number, "npm test", "waiting", is_error=False)
-    session.answer(transcript_maker.say("Done."), stop="end_turn", usage=(90, 0, 0, 40))
+    session.answer(transcript_maker.say("Done."), stop="end_turn", usage=(900_000, 0, 0, 40))
     snap = facts_of(tmp_path, session, as_of=session.now + after(60))
     window = (session.now - after(60), session.now + after(60))
     page = sa.report(snap, window=window)

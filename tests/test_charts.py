@@ -86,7 +86,7 @@ def test_durations_have_a_row_for_each_value_of_another_column():
     chart = chart_durations(runs, by="kind")
     shown = texts(drawn(chart))
     assert {"agent: 16 (3 lower bounds)", "not recorded: 2 (lower bounds)"} <= set(shown)
-    assert chart.description.startswith("Durations of 18 runs by kind, ")
+    assert chart.description.startswith("18 durations by kind, ")
     with pytest.raises(MissingColumnsError, match="chart_durations needs columns"):
         chart_durations(STEPS, by="kind")
 
@@ -288,7 +288,7 @@ def test_limits_of_durations_stand_by_their_lines_with_name_and_value():
     assert "1 d" in shown
     assert [shown.count(n) for n in ("12", "3", "2")] == [1, 1, 1]
     assert "slow: 1 h" not in texts(drawn(chart_durations(STEPS, limits={})))
-    assert chart_durations(STEPS.clear(), limits=limits).description.startswith("Durations of 0")
+    assert chart_durations(STEPS.clear(), limits=limits).description.startswith("0 durations by")
     # Limits that are off, or that an axis of logarithms does not have.
     odd = texts(drawn(chart_durations(STEPS, limits={"off": None, "0": 0, "-": -1, "∞": math.inf})))
     assert not [text for text in odd if text.startswith(("off:", "0:", "-:", "∞:"))]

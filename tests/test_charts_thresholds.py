@@ -260,3 +260,15 @@ def test_a_sentence_about_nothing_says_so():
 @pytest.mark.parametrize("width", [60, 200, 620])
 def test_ticks_never_crowd(width):
     assert len(ticks_between(0.5, 2_592_000, width)) <= max(2, width // 62)
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK])
+def test_no_line_of_the_grid_crosses_the_name_of_a_value(palette):
+    """The paper's colour is below each letter; "cheapest 12 h: 0" stood on two lines."""
+    page = ElementTree.fromstring(
+        to_svg(chart_worksheet(CURVE, palette=palette), name="x", label="y")
+    )
+    named = [one for one in page.iter() if one.text == "today 6 h: 0"]
+    below, text = ((one.get("fill"), one.get("stroke")) for one in named)
+    assert below == (palette["surface"], palette["surface"])
+    assert text == (palette["text"], None)

@@ -330,7 +330,7 @@ def test_the_report_of_a_steady_store_says_so():
         many_weeks((2, 3, 1, 2, 3, 2, 1, 2, 3)), window="2026-W10", sections=["headline"]
     )
     said = {each["name"]: each.get("limits") for each in steady.summary["headline"]["numbers"]}
-    assert said["completed"]["words"] == "Within the normal range (66 to 100 %) of earlier weeks"
+    assert said["completed"]["words"] == "Within 66 to 100 %"
 
 
 def test_a_report_of_few_weeks_says_nothing_of_levels(demo_week):

@@ -21,10 +21,11 @@ from stateanalytics.failures.run_costs import (
     unpriced_models,
 )
 from stateanalytics.reporting.sections.costs import summarize_costs
+from stateanalytics.reporting.sections.failures import lost_of
 from stateanalytics.state.population import rows_of
 from stateanalytics.systems.linking import COUNTS, used_tokens
 from tests.conftest import ROOT, component
-from tests.frames import WHOSE, facts
+from tests.frames import AS_OF, WHOSE, facts
 from tests.report_parts import material_of
 
 AT = datetime(2026, 5, 20, 9, tzinfo=UTC)
@@ -77,10 +78,35 @@ def test_your_own_prices_win_and_the_others_stay(own: Path) -> None:
 
 def test_models_without_a_price_are_named(own: Path) -> None:
     """Their columns were empty without a word; a cost that is recorded needs no price."""
-    rows = [("gpt-5", 9, None), ("gpt-9", 9, None), ("gpt-9", 8, None), ("gpt-8", 9, 1.0),
-            ("gpt-7", 0, None), (None, 9, None)]  # fmt: skip
-    runs = pl.DataFrame(rows, ["model", "n_input_tokens", "cost_usd"], orient="row")
-    assert unpriced_models(runs, sa.failures.prices(own)) == ["gpt-9"]
+    rows = [("gpt-5", None), ("gpt-9", None), ("gpt-9", None), ("gpt-8", 1.0), (None, None)]
+    models = pl.DataFrame(rows, ["model", "total_usd"], orient="row")
+    assert unpriced_models(models, sa.failures.prices(own)) == ["gpt-9"]
+
+
+@pytest.mark.parametrize(
+    ("model", "known", "said"),
+    [
+        pytest.param("gpt-9", {}, "none of 2 runs reported it, and gpt-9 has no list price."),
+        pytest.param("gpt-5", {}, "none of 2 runs reported it, and the tokens for an estimate are"),
+        pytest.param("gpt-9", {"cost_usd": 0.0}, "not known for 1 of 2 runs, $0.00 for the others"),
+    ],
+)
+def test_a_report_says_why_costs_are_not_known(
+    model: str, known: dict[str, float], said: str
+) -> None:
+    """The line was missing; $0.00 for some stood before what is not known of the others."""
+    ended = {"entity_type": "session", "ended_at": AS_OF, "raw_status": "completed", "model": model}
+    rows = [{**ended, "entity_id": "a", **known}, {**ended, "entity_id": "b"}]
+    page = sa.report(facts(rows), prices=None, sections=["headline"])
+    assert said in page.summary["story"]["cost"]
+    assert f"Cost: {page.summary['story']['cost']}" in page.story()
+
+
+def test_a_sum_of_nothing_and_of_unknown_costs_is_not_known() -> None:
+    sums = {"run_s": 9.0, "cost_usd": 0.0, "n_work": 2, "n_cost_unreported": 1}
+    assert lost_of(sums)["cost"] == "not reported"
+    assert lost_of({**sums, "n_cost_unreported": 0})["cost"] == "$0.00"
+    assert lost_of({**sums, "cost_usd": 0.001})["cost"] == "under $0.01"
 
 
 def test_tokens_are_priced_by_where_they_were_read_from(own: Path) -> None:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.detectors.catalogue import named, registry
+from stateanalytics.detectors.catalogue import named, registry, titles
 from stateanalytics.detectors.comparing import CAUSES, _sentence
 from stateanalytics.detectors.frames import DETECTIONS, DISAGREEMENT_CAUSES, DISAGREEMENTS
 from stateanalytics.errors import ArgumentError
@@ -136,8 +136,8 @@ def by_row():
 
 def in_titles(words):
     """The words, each number of the catalogue as what people call that detector."""
-    titles = {rule.entry.known_as: rule.title for rule in registry().values()}
-    return re.sub(r"\b[ABC]\d+(?:/\d+)?", lambda found: titles[found[0]], words)
+    title_of = {rule.entry.known_as: titles()[rule.name] for rule in registry().values()}
+    return re.sub(r"\b[ABC]\d+(?:/\d+)?", lambda found: title_of[found[0]], words)
 
 
 def test_two_that_say_the_same_word_are_told_apart_by_their_names():
@@ -340,7 +340,9 @@ def test_the_command_says_where_nothing_is_covered(run, store):
     code, out, _ = run("detectors", store, "--detector", "ao_detecting")
     assert code == 0
     assert out.startswith("None of these detectors covers anything in these data.")
-    assert run("detectors", store, "--detector", "B2")[1].startswith("Only dashboard_stuck_60m")
+    assert run("detectors", store, "--detector", "B2")[1].startswith(
+        "Only stuck (dashboard, 0.26.1)"
+    )
 
 
 def test_the_command_lists_rows_and_rules(run, store, tmp_path):

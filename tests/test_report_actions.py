@@ -388,8 +388,8 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
     monkeypatch.chdir(tmp_path)
     asked = ["report", str(SAMPLES / "state.db"), "--sections", "headline"]
     for options, name, begin in [
-        (["--format", "md"], "week.md", "## "),
-        (["--format", "json"], "week.json", "{"),
+        (["--format", "md", "-o", "week.md"], "week.md", "## "),
+        (["--format", "md", "--json"], "week.json", "{"),
         (["--brief"], "week.html", "<!DOCTYPE html>"),
         (["--full", "-o", "full.html"], "full.html", "<!DOCTYPE html>"),
     ]:
@@ -398,6 +398,17 @@ def test_a_report_is_written_in_the_form_that_is_asked_for(tmp_path, capsys, mon
     assert "<style" not in (tmp_path / "week.html").read_text("utf-8")
     assert "<details>" not in (tmp_path / "full.html").read_text("utf-8")
     capsys.readouterr()
+    for form, begin in {"md": "## ", "json": "{", "slack": "{"}.items():
+        written = set(tmp_path.iterdir())
+        assert cli([*asked, "--format", form]) == 0
+        told = capsys.readouterr()
+        assert told.out.startswith(begin)
+        assert " ended runs completed (" in told.err
+        assert set(tmp_path.iterdir()) == written
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout.isatty", lambda: True)
+        assert cli([*asked, "--format", "slack"]) == 0
+    assert capsys.readouterr().out.startswith("wrote week.slack.json (")
     for options, words in [
         (["--format", "md", "-o", "week.html"], "The suffix of 'week.html' means html"),
         (["--full", "--format", "json"], "--full is for the HTML page only"),
@@ -482,10 +493,9 @@ def test_slack_has_a_format_and_json_beside_it_is_refused(tmp_path, capsys, monk
     store = str((SAMPLES / "state.db").absolute())
     assert cli(["report", store, "--format", "slack", "--json"]) == 2
     assert "remove --json" in capsys.readouterr().err
-    written = tmp_path / "week.slack.json"
     arguments = ("--format", "slack", "--sections", "attention")
     assert cli(["report", store, *arguments]) == 0
-    assert_slack_takes(json.loads(written.read_text("utf-8")))
+    assert_slack_takes(json.loads(capsys.readouterr().out))
 
 
 def test_an_alarm_is_not_put_out_by_leaving_its_section_out(capsys, tmp_path):

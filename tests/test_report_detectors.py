@@ -39,6 +39,10 @@ def test_a_long_run_that_speaks_is_stuck_for_one_and_fine_for_the_other():
     assert f"{stuck}stale (dashboard, 0.26.1) counts 40 s" in found["finding"]
     assert found["causes"][0]["cause"] == "construct"
     assert found["finding"].split(":")[0] in made.as_html()
+    # One name everywhere: "dashboard stuck 60m" stood in the tables.
+    assert found["causes"][0]["title_a"] == stuck.partition(" counts")[0]
+    assert stuck.partition(" counts")[0] in {row["title"] for row in found["said"]}
+    assert "dashboard stuck" not in made.as_html()
 
 
 @pytest.mark.slow

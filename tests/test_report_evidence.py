@@ -1,6 +1,8 @@
 """Next to each thing to do, folded: what two examples of it last said and called."""
 
+import html
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -27,7 +29,10 @@ def test_each_thing_to_do_has_the_last_steps_of_two_examples(week):
     assert one["stop"] == "Esc in its terminal"
     assert [len(action["examples"]) for action in (hard, failed)] == [2, 1]
     assert "Bash pytest, 31 s: failed, exit 1" in hard["examples"][0]["rows"][1]["words"]
-    assert failed["examples"][0]["rows"][-1]["words"].startswith("failed: You've hit")
+    assert failed["examples"][0]["rows"][-1]["words"].startswith("Failed: You've hit")
+    # The words of the page, and not of what the status was read from.
+    assert hard["examples"][0]["rows"][-1]["words"] == "Completed"
+    assert one["rows"][-1]["words"] == "AskUserQuestion: no result"
     assert all(example["stop"] is None for example in hard["examples"] + failed["examples"])
 
 
@@ -66,3 +71,14 @@ def test_their_texts_are_escaped_masked_and_cut(tmp_path):
 @pytest.mark.slow
 def test_without_anything_to_do_nothing_is_looked_up(demo):
     assert sa.report(demo, window="2020-W01", shown=False).summary["actions"] == []
+
+
+def test_a_command_in_a_table_is_one_line_with_the_whole_as_its_tooltip(week):
+    page = week.as_html()
+    cut = re.findall(r'<code class="cut" title="([^"]*)">([^<]*)</code>', page)
+    shown = [row["command"] for row in (*week.summary["runs"], *week.summary["inside"]["sessions"])]
+    assert {html.unescape(title) for title, _ in cut} >= set(shown)
+    assert all(title == text for title, text in cut)
+    assert '<td class="text"><code>' not in page
+    hostile = replace(week, program='x" onmouseover="alert(1)').as_html()
+    assert 'title="x&#34; onmouseover=&#34;alert(1) show' in hostile

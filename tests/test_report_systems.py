@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import sqlite3
 from collections import Counter
@@ -15,6 +16,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
+from stateanalytics import cli
 from stateanalytics.core import words as phrases
 from stateanalytics.reporting import Report, report
 from stateanalytics.reporting.material import clean
@@ -261,6 +263,20 @@ def test_durations_say_whose_turns_they_count(whole, snap):
         f"; {turns.count(system)} of them are turns of {title}" for system, title in titles.items()
     )
     assert denominator.endswith(told)
+    assert denominator.startswith("runs and turns that started in the window")
+
+
+@pytest.mark.parametrize(("system", "nouns"), [("claude_code", "turns"), ("lionagi", "runs")])
+def test_durations_are_called_what_is_counted(system, nouns, capsys):
+    """Those of Claude Code are of turns; the page called them runs."""
+    with sa.read(SHIPPED[system], progress=False) as read:
+        page = sa.report(read, sections=["durations"])
+        text = re.sub(r"<[^>]+>|\s+", " ", page.as_html())
+    for said in ("How long {} took", "{} by duration and", "{} by kind of work", "half of the {}"):
+        assert said.format(nouns.capitalize() if said[0] == "{" else nouns) in text
+    assert cli.run(["durations", str(SHIPPED[system])]) == 0
+    said = "turns are counted: sessions also wait for people" in capsys.readouterr().err
+    assert said == (nouns == "turns")
 
 
 def test_what_died_in_agent_orchestrator_is_named(systems):

@@ -90,7 +90,7 @@ def chart_durations(
     >>> spells = sa.survival.spells(sa.demo())
     >>> chart = sa.charts.chart_durations(spells)
     >>> print(chart.description)
-    Durations of 1232 runs by how they ended, on a logarithmic axis of time.
+    1232 durations by how they ended, on a logarithmic axis of time.
     """
     import altair as alt
 
@@ -165,7 +165,7 @@ def durations_spec(
         "facet": {"row": style.field("row_name:N", sort=rows, header=style.HEADER)},
         "spec": {"layer": layers, "width": width, "height": ROW_HEIGHT},
         "spacing": 12,
-        "description": f"Durations of {drawn['n'].sum()} runs by "
+        "description": f"{drawn['n'].sum()} durations by "
         f"{'how they ended' if by == 'ending' else by}, "
         "on a logarithmic axis of time.",
     }  # fmt: skip

@@ -142,8 +142,10 @@ def _over_time(section: Plain) -> Plain:
 def _detectors(section: Plain) -> Plain:
     if not section["pairs"]:
         return {}
+    titles = {row["detector"]: row["title"] for row in section["said"]}
     frame = pl.DataFrame(section["pairs"], infer_schema_length=None)
-    order = [row["detector"] for row in section["said"]]
+    frame = frame.with_columns(pl.col("a", "b").replace(titles))
+    order = list(titles.values())
     return _for_widths("detectors", section["finding"], disagreement_spec, frame, order)
 
 

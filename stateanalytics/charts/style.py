@@ -113,7 +113,9 @@ def leaning_labels(
     ends_s: tuple[float, float],
     width: int,
 ) -> list[dict[str, Any]]:
-    """Two layers of names, right and left of their rules, away from the nearer edge.
+    """Layers of names, right and left of their rules, away from the nearer edge.
+
+    Below each name is the same one in the colour of the paper, so that no line crosses it.
 
     Parameters
     ----------
@@ -138,14 +140,17 @@ def leaning_labels(
         row["label"] = fitted(row["label"], width * (at if row["is_right"] else 1 - at) - dx)
     frame = pl.DataFrame(rows, schema=marks.schema)
     place = {"x": x, "y": field("line:Q", axis=None, scale=None)}
-    named = {**place, "text": field("label:N"), "color": {"value": palette["text"]}}
-    plain = {"baseline": "top", "fontSize": FONT_SIZE, "clip": True}
+    place["text"] = field("label:N")
+    paper, text = {"value": palette["surface"]}, {"value": palette["text"]}
+    plain = {"baseline": "top", "fontSize": FONT_SIZE, "clip": True, "strokeWidth": 4}
     return [
         {
-            **mark("text", named, align=align, dx=dx, **plain),
-            "data": frame.filter(is_right=is_right),
+            **mark("text", {**place, **colours}, align=align, dx=dx, **plain),
+            "data": side,
         }
         for is_right, align, dx in ((False, "left", dx), (True, "right", -dx))
+        for side in (frame.filter(is_right=is_right),)
+        for colours in ({"color": paper, "stroke": paper}, {"color": text})
     ]
 
 

@@ -211,7 +211,13 @@ def _usage_error(error: click.ClickException) -> int:
         return 0
     message = error.format_message().rstrip(".")
     if "Hint:" not in message and context is not None:
-        message = f"{message}. Hint: {context.command_path} --help"
+        forms = [each.type for each in context.command.params if each.name == "form"]
+        form = getattr(error, "option_name", None) or ""
+        if any(form[2:] in each.choices for each in forms if isinstance(each, click.Choice)):
+            # What other programs call it: --json.
+            return _complain(f"There is no option {form}. Hint: -f {form[2:]}", 2)
+        end = "" if message.endswith("?") else "."
+        message = f"{message}{end} Hint: {context.command_path} --help"
     return _complain(message, 2)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -485,19 +484,13 @@ def _detectors(snap: Snapshot, request: Request, question: Question, values: Giv
 
 def _rules_by_title(rows: pl.DataFrame) -> pl.DataFrame:
     """Disagreements as a table shows them: rules by label, page and release, causes in words."""
-    from stateanalytics.detectors.catalogue import chosen_detectors
+    from stateanalytics.detectors.catalogue import titles
     from stateanalytics.detectors.comparing import CAUSES
 
-    rules = chosen_detectors("all")
-    n_of = Counter(rule.title for rule in rules)
-    titles = {
-        rule.name: rule.title if n_of[rule.title] == 1 else f"{rule.title} {rule.name}"
-        for rule in rules
-    }
     named = named_entities(rows) if "entity_id" in rows.columns else rows
     return named.with_columns(
-        flagged_by=pl.col("a").replace(titles),
-        not_by=pl.col("b").replace(titles),
+        flagged_by=pl.col("a").replace(titles()),
+        not_by=pl.col("b").replace(titles()),
         why=pl.col("cause").replace(dict(CAUSES)),
     )
 
@@ -506,7 +499,9 @@ def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
     """What the table shows, in a sentence or two."""
     n_lost = sum((~column).sum() for column in detections.is_knowable)
     lost = f" {n_lost:,} answers can no longer be known." if n_lost else ""
-    used = [name for name in detections.names if detections.covered[name].any()]
+    from stateanalytics.detectors.catalogue import titles
+
+    used = [titles().get(name, name) for name in detections.names if detections.covered[name].any()]
     if not used:
         return "None of these detectors covers anything in these data." + lost
     if compared.worst is not None:
@@ -526,7 +521,9 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     as_of = table["as_of"].dt.to_string().max()
     note("total_usd is the reported cost where there is one, otherwise the estimate")
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
-    if unpriced := unpriced_models(snap.entities, table):
+    by_model = {**values, "by": ("model",)}
+    models = frame if "model" in frame else _called(question, snap, by_model)
+    if unpriced := unpriced_models(models, table):
         note(shortened(f"no list price, so no estimate: {', '.join(unpriced)}", 300))
     if doubtful := doubts(snap.findings):
         note(doubtful)
@@ -576,7 +573,7 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     """Durations of runs, or the time limits that stopped them."""
     from stateanalytics.core.schema import SPELLS, TIMEOUTS
     from stateanalytics.survival.curves import kaplan_meier
-    from stateanalytics.survival.run_spells import count_left_out, spells
+    from stateanalytics.survival.run_spells import count_left_out, nouns_of, spells
     from stateanalytics.survival.time_limits import count_timeouts, timeouts
 
     by, shown = values["by"], question.shown_as
@@ -592,6 +589,8 @@ def _durations(snap: Snapshot, _: Request, question: Question, values: Given) ->
     n_excluded = runs["left_out"].count()
     if n_excluded and shown not in ("spells", "left-out", "implicit", "candidates"):
         note(say("durations.excluded", n=n_excluded, n_all=runs.height))
+    if (nouns := nouns_of(runs)[1]) != "runs":
+        note(say("durations.of_turns", nouns=nouns))
     match shown:
         case "spells":
             return runs

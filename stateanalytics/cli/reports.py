@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -107,7 +108,8 @@ def report(
 
     The default window is the seven days up to as-of, and the default file week.html.
     --format md is a summary of one screen, email a page for mail, slack a message for Slack,
-    json the numbers. Summaries of several hosts (folders that `sa.summarize` wrote) are merged
+    json the numbers; without -o these three are printed into a pipe, and in a terminal written
+    to a file. Summaries of several hosts (folders that `sa.summarize` wrote) are merged
     and reported for one week, by default the last complete one. --weeks and --against print
     tables instead.
     """
@@ -139,7 +141,10 @@ def _write_page(
     form = chosen_format(request.form, request.output, _FORMS, otherwise="html")
     # Both are JSON, and one must not replace the other.
     stem = "week.slack" if form == "slack" else "week"
-    output = request.output or Path(f"{stem}{_FORMS[form][0]}")
+    # As of every command, what is asked for goes into a pipe; a page is made to be opened.
+    is_text = form in ("md", "json", "slack") and not (with_json or is_opened)
+    to_pipe = is_text and not sys.stdout.isatty()
+    output = request.output or Path("-" if to_pipe else f"{stem}{_FORMS[form][0]}")
     if is_full and form != "html":
         raise click.UsageError("--full is for the HTML page only. Hint: remove --full")
     is_piped = str(output) == "-"

@@ -235,14 +235,14 @@ def size(n_bytes: int | None) -> str:
 
 
 def dollars(usd: float) -> str:
-    """An amount in US dollars.
+    """An amount in US dollars; a small one must not read as none.
 
     Examples
     --------
-    >>> dollars(1234.5)
-    '$1,234.50'
+    >>> [dollars(usd) for usd in (1234.5, 0.0042, 0)]
+    ['$1,234.50', 'under $0.01', '$0.00']
     """
-    return f"${usd:,.2f}"
+    return "under $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
 
 
 def sentence_of(clauses: Sequence[str]) -> str:
@@ -356,7 +356,7 @@ def dollars_each(usd: str | pl.Expr) -> pl.Expr:
     ['$1,234.50', None]
     """
     value = pl.col(usd) if isinstance(usd, str) else usd
-    return value.map_elements("${:,.2f}".format, return_dtype=pl.String)
+    return value.map_elements(dollars, return_dtype=pl.String)
 
 
 def per_hundred(number: float | None) -> str:

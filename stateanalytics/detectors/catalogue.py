@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
@@ -236,6 +237,16 @@ def _row(detector: Detector) -> dict[str, object]:
         "label": detector.one_label,
         "has_alarms": detector.is_offline and detector.restarts_on is not None,
         "why_not": detector.why_not or None,
+    }
+
+
+def titles() -> dict[str, str]:
+    """What people call each rule, by its name; where two share a title, the name is part of it."""
+    rules = registry().values()
+    n_of = Counter(rule.title for rule in rules)
+    return {
+        rule.name: rule.title if n_of[rule.title] == 1 else f"{rule.title} {rule.name}"
+        for rule in rules
     }
 
 

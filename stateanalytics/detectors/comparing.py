@@ -15,7 +15,7 @@ from stateanalytics.core.tables import as_html
 from stateanalytics.core.text import as_written
 from stateanalytics.core.words import count, how_long_each
 from stateanalytics.detectors import frames
-from stateanalytics.detectors.catalogue import registry, stood_together
+from stateanalytics.detectors.catalogue import registry, stood_together, titles
 from stateanalytics.detectors.detections import ANSWERS, UNIT, Detections, since
 from stateanalytics.errors import (
     ArgumentError,
@@ -525,10 +525,11 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
 
 def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
     """The traits of detectors that causes follow from: one row per detector."""
+    title_of = titles()
     rows = [
         {
             "detector": rule.name,
-            "title": rule.title,
+            "title": title_of.get(rule.name, rule.title),
             "construct": _SAME.get(rule.construct, rule.construct),
             "columns": ", ".join(rule.compares),
             "strict": rule.comparison == ">",

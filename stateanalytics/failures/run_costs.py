@@ -146,10 +146,11 @@ def costs(
     """
     groups = [by] if isinstance(by, str) else list(dict.fromkeys(by or ()))
     if unknown := [name for name in groups if name not in GROUPS and "." not in str(name)]:
+        near = did_you_mean(str(unknown[0]), GROUPS)
         raise ArgumentError(
             f"Costs have no group {in_short(unknown[0])}; there are {', '.join(GROUPS)}.",
-            'by=("system", "model")',
-            shell="--by system,model",
+            f'by=("system", "model"){near}',
+            shell=f"--by system,model{near}",
         )
     chosen, zone = window_of(snap, window, tz), zone_of(tz)
     forms = {name: form for name, form in PERIODS.items() if name in groups}
@@ -208,11 +209,10 @@ def doubts(findings: pl.DataFrame) -> str:
     return say("costs.doubts", doubts="; ".join(known)) if known else ""
 
 
-def unpriced_models(entities: pl.DataFrame, table: pl.DataFrame) -> list[str]:
-    """Models with tokens and no cost that the `prices` lack, so that no run has an estimate."""
-    rows = entities.filter(pl.col("n_input_tokens") > 0, pl.col("cost_usd").is_null())
-    unknown = rows.filter(~_plain_model().is_in(table["model"].implode()))
-    return sorted(unknown["model"].drop_nulls().unique())
+def unpriced_models(costs: pl.DataFrame, table: pl.DataFrame) -> list[str]:
+    """Models without any cost, of `costs` by model, that the `prices` lack."""
+    is_unknown = pl.col("total_usd").is_null() & ~_plain_model().is_in(table["model"].implode())
+    return sorted(costs.filter(is_unknown)["model"].drop_nulls().unique())
 
 
 def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame) -> pl.Series:

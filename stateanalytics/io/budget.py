@@ -68,7 +68,7 @@ class Budget:
     n_rows : int, optional
         Rows of tables and records of files together. A table is read whole or not at all.
     processor_s : float, optional
-        Seconds of processor time.
+        Seconds of processor time. Several usual places share them.
     memory_bytes : int, optional
         Growth of the memory of the process; checked on Linux only. By default three quarters
         of the machine's memory.
@@ -205,7 +205,20 @@ class Spending:
         self.budget = budget
         self._grown_bytes = self._n_rows = 0
         self._began_s, self._began_bytes = time.process_time(), _memory_bytes()
+        self._most_s, self._later_s = budget.processor_s, 0.0
         self._look_s, self._more_bytes = 0.0, 0
+
+    def begin_part(self, n_left: int) -> None:
+        """Give the first of the ``n_left`` inputs to read its share of the processor time.
+
+        What an input does not need goes to those after it. They have their shares even where
+        the work that follows reading took longer: it cannot be stopped.
+        """
+        if self._most_s is not None:
+            now_s = time.process_time()
+            left_s = self._later_s + max(0.0, self._most_s - (now_s - self._began_s))
+            self._began_s, self._most_s = now_s, left_s / n_left
+            self._later_s = left_s - self._most_s
 
     def draw(self, *, grown_bytes: int = 0, n_rows: int = 0, processor_s: float = 0.0) -> None:
         """Add to what was spent, and check processor time and memory.
@@ -235,10 +248,11 @@ class Spending:
             "memory_bytes": self._more_bytes,
         }
         for name, value in spent.items():
-            most = getattr(self.budget, name)
+            budget = getattr(self.budget, name)
+            most = self._most_s if name == "processor_s" else budget
             if most is not None and value > most:
                 raise BudgetSpentError(
-                    f"the read's budget of {most:,.12g} {_WORDS[name]} ({name}) is spent"
+                    f"the read's budget of {budget:,.12g} {_WORDS[name]} ({name}) is spent"
                 )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import polars as pl
 
 from stateanalytics.core.text import shortened
-from stateanalytics.core.words import how_long
-from stateanalytics.reporting.entities import show_command
+from stateanalytics.core.words import capitalised, how_long
+from stateanalytics.reporting.entities import pill_of, show_command
 from stateanalytics.reporting.first_screen import N_EXAMPLES
 from stateanalytics.reporting.material import Material, Plain, iso
 from stateanalytics.state.definitions import RUN
@@ -43,7 +43,7 @@ def with_evidence(actions: list[Plain], material: Material, place: str) -> list[
     keys = [_keys(action, material) for action in actions]
     asked = list(dict.fromkeys(key for some in keys for key in some))
     wanted = pl.LazyFrame(asked, dict.fromkeys(_KEY, pl.String), orient="row")
-    rows = material.facts.entities.lazy().join(wanted, on=_KEY, how="semi").collect()
+    rows = material.ever.lazy().join(wanted, on=_KEY, how="semi").collect()
     open_runs = material.open_runs.lazy().select(_KEY)
     is_open = set(open_runs.join(wanted, on=_KEY, how="semi").collect().rows())
     found = {
@@ -75,8 +75,9 @@ def _example(row: Plain, material: Material, place: str) -> Plain:
     steps = last_steps(material.facts, row, material.calls, n=N_STEPS)
     lines = [line_of(step) for step in steps.iter_rows(named=True)]
     lines = [{**line, "words": shortened(line["words"], LONGEST_STEP)} for line in lines]
-    ended = ": ".join(filter(None, (row["raw_status"], row["reason_message"])))
-    if row["ended_at"] is not None and ended:
+    # Its state as on the page: the words of a store are no words for people.
+    ended = ": ".join(filter(None, (capitalised(pill_of(row)["label"]), row["reason_message"])))
+    if row["ended_at"] is not None:
         lines.append({"at": iso(row["ended_at"]), "words": ended})
     own = stop_commands().get(row["system"])
     return {

@@ -12,7 +12,7 @@ from stateanalytics.core.words import in_one_line, points, say, shorten_template
 from stateanalytics.failures.explained import REST, explain
 from stateanalytics.failures.failure_rows import ended_runs
 from stateanalytics.failures.fault_table import titles_of_faults
-from stateanalytics.failures.run_costs import count_costs
+from stateanalytics.failures.run_costs import count_costs, unpriced_models
 from stateanalytics.reporting.changes import explained_windows
 from stateanalytics.reporting.first_screen import direction_of
 from stateanalytics.reporting.material import Material, Plain, plain_rows
@@ -63,7 +63,7 @@ def story_of(
     return {
         "explained": explained or _sources(material.failed.filter(pl.col("entity_type") == RUN)),
         "parts": parts,
-        "cost": _cost(cost_of(material), cost),
+        "cost": _cost(cost_of(material), cost) or _no_cost(material),
     }
 
 
@@ -141,11 +141,25 @@ def _part(part: Plain) -> str:
     return say("story.part", title=_short(part["title"]), where=where, change=change)
 
 
+def _no_cost(material: Material) -> str | None:
+    """Why nothing is known about costs; None without runs."""
+    models = count_costs(material.rows, material.used, material.prices, ["model"])
+    if models.is_empty():
+        return None
+    unpriced = unpriced_models(models, material.prices)
+    no_price = say("story.no_price", models=unpriced, n=len(unpriced))
+    why = no_price if unpriced else say("story.no_tokens")
+    return f"{say('story.no_cost', n_runs=material.runs.height, why=why)}."
+
+
 def _cost(now: Plain, before: Plain | None) -> str | None:
     if not now["n_runs"] or now["total_usd"] is None:
         return None
     known = before and before["n_runs"] and before["total_usd"] is not None
     is_whole = now["total_n"] == now["n_runs"]
+    if not (is_whole or now["total_usd"]):
+        n_unknown = now["n_runs"] - now["total_n"]
+        return f"{say('story.cost_unknown', n=n_unknown, n_runs=now['n_runs'])}."
     return say(
         "story.cost",
         usd=now["total_usd"],

@@ -221,7 +221,8 @@ class Detector:
     def title(self) -> str:
         """Its label, page and first release: ``stuck (dashboard, 0.26.1)``; else its name."""
         where = ", ".join(filter(None, (self.entry.page, self.entry.since)))
-        return f"{self.one_label or self.question} ({where})" if where else self.name
+        named = f"{self.one_label or self.question} ({where})"
+        return named if where else self.name.replace("_", " ")
 
     @property
     def word(self) -> str:

@@ -34,7 +34,7 @@ from stateanalytics.io.archive.reading import (
     works_of,
 )
 from stateanalytics.io.as_of import as_utc, wall_clock
-from stateanalytics.io.budget import Budget, spend
+from stateanalytics.io.budget import Budget, spend, spending
 from stateanalytics.io.cache import Cache
 from stateanalytics.io.findings import all_findings, counted, noted, noted_entities
 from stateanalytics.io.parts import Parts
@@ -167,6 +167,7 @@ def read_and_keep(
             weeks=None if chosen is None else chosen.has,
             keep=keep,
             cache=Cache.of_user() if is_cached else None,
+            is_shared=not named,
         )
         with progress("reading", len(places), shown=shown) as begin:
             for place in places:
@@ -266,11 +267,19 @@ def _read_places(
     weeks: Weeks | None,
     keep: bool,
     cache: Cache | None,
+    is_shared: bool,
 ) -> Iterator[pooling.Reading]:
-    """The readings of places, in their order; neighbours of one system are read together."""
+    """The readings of places, in their order; neighbours of one system are read together.
+
+    The usual places share the budget's time, so that a large one leaves some to those after it.
+    """
+    n_left = len(places)
     for read_many, neighbours in groupby(places, _reader_of_many):
         some, began = list(neighbours), wall_clock()
         if read_many is not None:
+            if is_shared:
+                spending().begin_part(n_left)
+            n_left -= len(some)
             if isinstance(read_many, Path):
                 parts = _read_archived(some, bodies=bodies, on_error=on_error, weeks=weeks)
             else:
@@ -282,6 +291,9 @@ def _read_places(
             continue
         for place in some:
             known, began = before.readings.get(place.label), wall_clock()
+            if is_shared:
+                spending().begin_part(n_left)
+            n_left -= 1
             last = None if known is None else known.part
             part = read_place(
                 place,

@@ -35,6 +35,7 @@ from stateanalytics.thresholds.choice import (
 from stateanalytics.thresholds.counts import (
     EXPOSURE,
     FEWEST_AT_RISK,
+    MUCH_PER_HUNDRED,
     Support,
     elapsed_counts,
     silence_counts,
@@ -424,9 +425,13 @@ def _at_other_costs(choice: Choice, price: float, hour: float) -> dict[str, floa
             for row in choice.curve.iter_rows(named=True)
         }
         loss, best_s = min((loss, at) for at, loss in losses.items())
+        advised = losses.get(choice.recommended_s or 0.0)
+        # What is too little for a verdict is too little here: of hardly any cost, any saving
+        # is a large share.
+        if advised is not None and advised - loss <= MUCH_PER_HUNDRED * factor * price:
+            loss, best_s = advised, choice.recommended_s
         results[f"best_if_{word}_s"] = best_s
-        is_known = choice.recommended_s in losses and loss > 0
-        results[f"excess_if_{word}"] = losses[choice.recommended_s] / loss - 1 if is_known else None
+        results[f"excess_if_{word}"] = advised / loss - 1 if advised and loss > 0 else None
     return results
 
 
@@ -714,8 +719,13 @@ def _evidence(constant: Constant, row: Mapping[str, Any]) -> str:
     )
     if row["excess_if_half"] is None:
         return f"{evidence}."
-    names = ("best_if_half_s", "excess_if_half", "best_if_double_s", "excess_if_double")
-    return f"{evidence}; {say('advice.other_costs', **{name: row[name] for name in names})}."
+    others: list[str] = []
+    for word, times in (("half", "half"), ("double", "twice")):
+        if excess := row[f"excess_if_{word}"]:
+            name = "advice.other_cost_too" if others else "advice.other_cost"
+            best_s = row[f"best_if_{word}_s"]
+            others.append(say(name, times=times, best_s=best_s, excess=excess))
+    return f"{evidence}; {'; '.join(others) or say('advice.any_cost')}."
 
 
 def _effect(constant: Constant, mistakes: float | None) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.core.facts import Facts, changed_facts
 from stateanalytics.core.schema import ENTITY_KEY
 from stateanalytics.core.words import say
-from stateanalytics.detectors.catalogue import Chosen, Detector, chosen_detectors
+from stateanalytics.detectors.catalogue import Chosen, Detector, chosen_detectors, titles
 from stateanalytics.detectors.comparing import agreement, disagreements
 from stateanalytics.detectors.detections import ANSWERS, Detections, detect
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
@@ -42,7 +42,10 @@ def summarize_detectors(material: Material) -> Plain:
         "n_open": n_open,
         "n_detectors": len(rules),
         "n_disagreements": differences.rows.height,
-        "causes": plain_rows(differences.causes.head(N_CAUSES), _CAUSE),
+        "causes": [
+            {**row, **{f"title_{side}": titles().get(row[side], row[side]) for side in "ab"}}
+            for row in plain_rows(differences.causes.head(N_CAUSES), _CAUSE)
+        ],
         "n_causes": differences.causes.height,
         "said": plain_rows(flagging.head(N_IN_CHART)),
         "n_silent": verdicts.height - flagging.height,
@@ -86,7 +89,7 @@ def _rules(facts: Facts, asked: Chosen | None) -> list[Detector]:
 
 def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFrame:
     """How many runs each detector covers and flags, those that flag most first."""
-    titles = {rule.name: rule.entry.known_as or rule.name for rule in rules}
+    numbers = {rule.name: rule.entry.known_as or rule.name for rule in rules}
     words = {rule.name: rule.entry.rule for rule in rules}
     rows = detections.lazy()
     counted = rows.group_by("detector").agg(
@@ -94,8 +97,9 @@ def _verdicts(detections: pl.DataFrame, rules: Sequence[Detector]) -> pl.DataFra
         n_flagged=pl.col("fires").sum().cast(pl.Int64),
         label=pl.col("label").drop_nulls().mode().sort().first(),
     )
-    known_as, rule = (pl.col("detector").replace(by_name) for by_name in (titles, words))
-    named = counted.with_columns(known_as=known_as, rule=rule)
+    known_as, rule = (pl.col("detector").replace(by_name) for by_name in (numbers, words))
+    title = pl.col("detector").replace(titles())
+    named = counted.with_columns(known_as=known_as, rule=rule, title=title)
     return named.sort("n_flagged", "detector", descending=[True, False]).collect()
 
 

@@ -18,7 +18,13 @@ from stateanalytics.survival.comparison import reversals
 from stateanalytics.survival.incidence import never_ending
 from stateanalytics.survival.jackknife import with_known_units
 from stateanalytics.survival.occupancy import state_occupancy, stretches_of
-from stateanalytics.survival.run_spells import RUN_COLUMNS, count_spells, spells, to_completion
+from stateanalytics.survival.run_spells import (
+    RUN_COLUMNS,
+    count_spells,
+    nouns_of,
+    spells,
+    to_completion,
+)
 from stateanalytics.systems import all_systems
 from stateanalytics.weekly import median_times
 
@@ -48,6 +54,7 @@ def summarize_durations(material: Material) -> Plain:
     return {
         "finding": _finding(kept, material.policy.slow_after_s),
         "denominator": _denominator(kept),
+        "nouns": nouns_of(kept)[1],
         "n": kept.height,
         "n_runs": kept.n_unique(ENTITY_KEY),
         "slow_after_s": material.policy.slow_after_s,
@@ -78,7 +85,7 @@ def _denominator(kept: pl.DataFrame) -> str:
         for known in all_systems()
         if known.runs.entity_type != RUN and (n := n_turns[known.name, known.runs.entity_type])
     ]
-    return "; ".join([say("durations.counted"), *counted])
+    return "; ".join([say("durations.counted", nouns=nouns_of(kept)[1]), *counted])
 
 
 def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
@@ -87,8 +94,8 @@ def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
     n_ended = int(kept["ended"].sum())
     n_cut_off = kept.height - n_ended
     n_slow = int((kept["duration_s"] > slow_after_s).sum())
-    types, n_runs = list(tally(kept, "entity_type")), kept.n_unique(ENTITY_KEY)
-    runs = count(n_runs, "run" if len(types) != 1 or types == [RUN] else types[0])
+    n_runs = kept.n_unique(ENTITY_KEY)
+    runs = count(n_runs, *nouns_of(kept))
     if n_runs < kept.height:
         runs = say("durations.attempts", n=kept.height, runs=runs)
     name = "durations.slow" if n_slow else "durations.none_slow"

@@ -47,6 +47,8 @@ _SUMS = ("run_s", "cost_usd", "n_work", "n_cost_unreported")
 def lost_of(row: Plain) -> Plain:
     """Cost and time of a failure in words; not reported is never nothing."""
     cost, unreported = row["cost_usd"], row["n_cost_unreported"]
+    # Of some that cost nothing, and others of which no cost is known, the sum says nothing.
+    cost = None if unreported and not cost else cost
     return {
         "cost": say("failures.not_reported") if cost is None else dollars(cost),
         "unreported": number(unreported) if cost is not None and unreported else None,

@@ -165,7 +165,7 @@ def _lost_too(counted: Plain) -> str | None:
     if not counted["lost_s"]:
         return None
     usd, n_tokens = counted["lost_usd"], counted["n_tokens"]
-    cost = say("inside.cost", cost=dollars(usd)) if usd else ""
+    cost = say("inside.cost", cost=dollars(usd)) if (usd or 0) >= 0.005 else ""
     tokens = say("inside.tokens", tokens=number(n_tokens)) if n_tokens else ""
     return say("inside.lost", time=counted["lost"], tokens=tokens, cost=cost)
 
