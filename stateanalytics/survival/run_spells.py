@@ -542,6 +542,8 @@ def nouns_of(rows: pl.DataFrame) -> tuple[str, str]:
     >>> nouns_of(pl.DataFrame({"entity_type": ["turn", "session"]}))
     ('run or turn', 'runs and turns')
     """
-    types = rows["entity_type"].replace("session", "run").str.replace_all("_", " ")
-    names = sorted(types.unique()) or ["run"]
+    types = rows["entity_type"].unique().to_list()
+    names = sorted({"run" if one == "session" else one.replace("_", " ") for one in types}) or [
+        "run"
+    ]
     return " or ".join(names), " and ".join(f"{name}s" for name in names)
