@@ -52,12 +52,12 @@ def step_of(name: str, every: str, zone: str) -> pl.Expr:
 def steps_between(first: datetime, last: datetime, every: str, zone: str) -> pl.LazyFrame:
     """Every step from that of one moment to that of another: ``from_at`` and ``until``."""
     begin, end = (_on_clock(instant(at), every, zone) for at in (first, last))
-    local = pl.datetime_range(begin, end, every, time_unit="us")
-    until = in_zone(local.dt.offset_by(every), zone)
+    after = end.dt.offset_by(every).dt.offset_by(every)
+    local = pl.datetime_range(begin, after, every, time_unit="us")
     # A step that the clock skips begins with the next one, or is none.
-    begun = pl.LazyFrame().select(from_at=in_zone(local, zone), until=until).drop_nulls("from_at")
+    begun = pl.LazyFrame().select(from_at=in_zone(local, zone), is_asked=local <= end).drop_nulls()
     steps = begun.unique("from_at", keep="last", maintain_order=True)
-    return steps.with_columns(until=pl.coalesce(pl.col("from_at").shift(-1), "until"))
+    return steps.with_columns(until=pl.col("from_at").shift(-1)).filter("is_asked").drop("is_asked")
 
 
 def _on_clock(moment: pl.Expr, every: str, zone: str) -> pl.Expr:

@@ -25,16 +25,17 @@ def summarize_slow(material: Material) -> Plain:
     # A pause between attempts, or a wait for the next prompt, is not part of the work.
     attempts = material.attempts.lazy().filter(pl.col("ending") != "running")
     is_turn = (pl.col("entity_type") == "turn").any()
+    of_known_end = pl.col("duration_s").filter(pl.col("left_out").is_null()).max()
     longest = attempts.group_by(SESSION_KEY).agg(
-        longest_s=pl.when((pl.len() > 1) | is_turn).then(pl.col("duration_s").max()),
-        has_turns=is_turn,
+        longest_s=pl.when((pl.len() > 1) | is_turn).then(of_known_end), has_turns=is_turn
     )
     # A session that waits for people has no end of its own; its turns have.
-    has_duration = pl.col("has_turns") | (
+    has_end = (
         (pl.col("duration_s") >= 0)
         & ~pl.col("is_end_approximate").fill_null(False)
         & ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False)
     )
+    has_duration = pl.when("has_turns").then(pl.col("longest_s").is_not_null()).otherwise(has_end)
     ended = (
         material.ended_runs.join(longest, on=SESSION_KEY, how="left")
         .filter(has_duration)
