@@ -122,6 +122,16 @@ def usd(n_tokens: float) -> object:
     return pytest.approx(n_tokens * USD)
 
 
+def test_an_answer_in_fast_mode_has_the_price_of_that_mode(tmp_path: Path) -> None:
+    session = Session(0).prompt().answer(1_000, "claude-opus-5-5")
+    session.answer(1_000, "claude-opus-5-5").killed()
+    session.lines[-1]["message"]["usage"]["speed"] = "fast"
+    facts = facts_of(tmp_path, session)
+    found = sa.failures.costs(facts, by=("model",)).select("model", "estimated_usd").rows()
+    assert sorted(found) == [("claude-opus-5-5", 0.004), ("claude-opus-5-5-fast", 0.008)]
+    assert session_of(facts)["cost_usd"] is None
+
+
 def test_a_resumed_session_costs_what_its_last_record_says(tmp_path: Path) -> None:
     session = Session(0).prompt().answer(100).ended().prompt().answer(50).ended()
     facts = facts_of(tmp_path, session)

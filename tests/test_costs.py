@@ -145,7 +145,8 @@ def test_list_prices_are_those_of_an_independent_table() -> None:
             for model in WITHOUT_HISTORY}  # fmt: skip
     for table in tables:
         for (model, since), kind in itertools.product(table["models"].items(), USED.keys() & table):
-            if since < last.get(model, since):
+            # It takes a fast mode for the model itself.
+            if since < last.get(model, since) or model.endswith("-fast"):
                 continue
             at = datetime.combine(since, AT.timetz()) + timedelta(days=1)
             for n_tokens in (10_000, *(n + 1 for n in [table.get("long_above")] if n)):

@@ -281,7 +281,7 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
         .group_by(*THREAD, "answer_id", maintain_order=True)
         .agg(
             pl.col("turn_no", "message_id", "request", "at", "uuid").first(),
-            pl.col("model", "stop_reason").drop_nulls().last(),
+            pl.col("model", "stop_reason", "speed").drop_nulls().last(),
             n_lines=pl.len(),
         )
     )

@@ -126,6 +126,7 @@ class ClaudeMessages(OfInput, key=("source", "thread_id", "message_id", "request
     at = Moment("when its first line was written")
     model = Text("model id; null: no model wrote it")
     stop_reason = Text("why the answer stopped, as stored; null: not recorded")
+    speed = Text("standard, or fast at another price; null: not recorded")
     used = Used
     n_cache_1h_tokens = Integer(
         "of those put into the cache: for an hour, not five minutes; null: not recorded",
@@ -217,6 +218,7 @@ class ClaudeLines(OfInput, key=("source", "file", "line_no")):
     stop_reason = Text(
         "why the answer stopped, as stored; null: not recorded", read_from="message.stop_reason"
     )
+    speed = Text("of the answer, as stored", read_from="message.usage.speed")
     n_input_tokens = Integer(
         "input tokens neither read from nor written to the cache",
         unit="tokens",

@@ -386,10 +386,14 @@ rewind = partial(rewound_transcripts, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What each answer used, and the requests that only recorded costs show."""
-    read = pl.sum_horizontal(_INPUT_TOKENS)
+    """What each answer used, and the requests that only recorded costs show.
+
+    A model in its fast mode has another price: it counts as one of its own.
+    """
+    read, model = pl.sum_horizontal(_INPUT_TOKENS), pl.col("model")
     return facts.detail(frames.MESSAGES).with_columns(
         entity_id="thread_id",
+        model=pl.when(pl.col("speed") == "fast").then(model + "-fast").otherwise(model),
         n_input_tokens=read,
         longest_prompt_tokens=pl.when(~pl.col("is_side_request")).then(read),
         n_cache_write_tokens="n_cache_creation_tokens",
