@@ -13,18 +13,12 @@ from stateanalytics.core.windows import instant
 from stateanalytics.core.words import count, how_long, say, share
 from stateanalytics.reporting.changes import LIMITS, against_its_past
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
-from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
+from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN, nouns_of
 from stateanalytics.survival.comparison import reversals
 from stateanalytics.survival.incidence import never_ending
 from stateanalytics.survival.jackknife import with_known_units
 from stateanalytics.survival.occupancy import state_occupancy, stretches_of
-from stateanalytics.survival.run_spells import (
-    RUN_COLUMNS,
-    count_spells,
-    nouns_of,
-    spells,
-    to_completion,
-)
+from stateanalytics.survival.run_spells import RUN_COLUMNS, count_spells, spells, to_completion
 from stateanalytics.systems import all_systems
 from stateanalytics.weekly import median_times
 
@@ -45,16 +39,13 @@ def summarize_durations(material: Material) -> Plain:
     """Histogram of the durations of runs that started in the window, by how they ended."""
     runs = spells(material.facts, window=material.window, rows=material.ever)
     kept = runs.filter(pl.col("left_out").is_null())
-    steps = count_spells(runs)
-    by, left_out = tally(kept, "cut_off_by"), tally(runs, "left_out")
-    cut_off = [
-        {"by": name, "meaning": meaning, "n": by.get(name, 0)}
-        for name, meaning in CUT_OFF_BY.items()
-    ]
+    steps, nouns = count_spells(runs), nouns_of(kept)
+    n_by, left_out = tally(kept, "cut_off_by"), tally(runs, "left_out")
+    cut_off = [{"by": by, "meaning": why, "n": n_by.get(by, 0)} for by, why in CUT_OFF_BY.items()]
     return {
-        "finding": _finding(kept, material.policy.slow_after_s),
-        "denominator": _denominator(kept),
-        "nouns": nouns_of(kept)[1],
+        "finding": _finding(kept, material.policy.slow_after_s, nouns),
+        "denominator": _denominator(kept, nouns[1]),
+        "nouns": nouns[1],
         "n": kept.height,
         "n_runs": kept.n_unique(ENTITY_KEY),
         "slow_after_s": material.policy.slow_after_s,
@@ -76,7 +67,7 @@ def summarize_durations(material: Material) -> Plain:
     }
 
 
-def _denominator(kept: pl.DataFrame) -> str:
+def _denominator(kept: pl.DataFrame, nouns: str) -> str:
     """What was counted; where sessions also wait for people, their parts are (`run_type`)."""
     # A turn that crashed and was resumed is one turn, however many attempts.
     n_turns = Counter(kept[list(ENTITY_KEY)].unique()[["system", "entity_type"]].rows())
@@ -85,17 +76,17 @@ def _denominator(kept: pl.DataFrame) -> str:
         for known in all_systems()
         if known.runs.entity_type != RUN and (n := n_turns[known.name, known.runs.entity_type])
     ]
-    return "; ".join([say("durations.counted", nouns=nouns_of(kept)[1]), *counted])
+    return "; ".join([say("durations.counted", nouns=nouns), *counted])
 
 
-def _finding(kept: pl.DataFrame, slow_after_s: float) -> str:
+def _finding(kept: pl.DataFrame, slow_after_s: float, nouns: tuple[str, str]) -> str:
     if kept.is_empty():
         return say("durations.none")
     n_ended = int(kept["ended"].sum())
     n_cut_off = kept.height - n_ended
     n_slow = int((kept["duration_s"] > slow_after_s).sum())
     n_runs = kept.n_unique(ENTITY_KEY)
-    runs = count(n_runs, *nouns_of(kept))
+    runs = count(n_runs, *nouns)
     if n_runs < kept.height:
         runs = say("durations.attempts", n=kept.height, runs=runs)
     name = "durations.slow" if n_slow else "durations.none_slow"
