@@ -221,7 +221,7 @@ class Detector:
     def title(self) -> str:
         """Its label, page and first release: ``stuck (dashboard, 0.26.1)``; else its name."""
         at = ", ".join(filter(None, (self.entry.page, self.entry.since)))
-        return f"{self.one_label or self.question} ({at})" if at else self.name.replace("_", " ")
+        return f"{self.one_label or self.question} ({at})" if at else self.name
 
     @property
     def word(self) -> str:
