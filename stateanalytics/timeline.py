@@ -396,9 +396,7 @@ def _calls(own: pl.LazyFrame) -> pl.DataFrame:
     )
     name = pl.concat_str("tool", "target", separator=" ", ignore_nulls=True)
     exited = pl.when(pl.col("exit_code") != 0).then(pl.format("exit {}", "exit_code"))
-    outcome = pl.col("outcome").replace(
-        {"ok": None, "unknown": "no result", "timed_out": "timed out"}
-    )
+    outcome = pl.col("outcome").replace({"ok": None, "unknown": "no result"}).str.replace("_", " ")
     calls = _lasting(folded, "call").with_columns(
         what=_numbered(name),
         detail=pl.concat_str(outcome, exited, "message", separator=", ", ignore_nulls=True).replace(

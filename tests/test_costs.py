@@ -86,8 +86,10 @@ def test_models_without_a_price_are_named(own: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "known", "said"),
     [
-        pytest.param("gpt-9", {}, "none of 2 runs reported it, and gpt-9 has no list price."),
-        pytest.param("gpt-5", {}, "none of 2 runs reported it, and the tokens for an estimate are"),
+        pytest.param("gpt-9", {}, "not known: no run reported it, and gpt-9 has no list price."),
+        pytest.param(
+            "gpt-5", {}, "no run reported it, and what an estimate needs (model and tokens) is"
+        ),
         pytest.param("gpt-9", {"cost_usd": 0.0}, "not known for 1 of 2 runs, $0.00 for the others"),
     ],
 )

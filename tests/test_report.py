@@ -69,7 +69,7 @@ def test_the_five_numbers_stand_in_their_order_with_what_they_are_of(week):
     assert (told["timed_out"], told["unresolved"]) == ((1, 13), (1, 2))
     assert told["incidents"][0] == 3, "a fan-out is one cause"
     note = numbers(week)["incidents"]["note"]
-    assert note == "5 failed or timed-out runs; an outage counts once"
+    assert note == "5 failed or timed-out runs; outages count once"
 
 
 def test_runs_are_what_ended_in_the_window_and_what_is_open(week):

@@ -31,6 +31,7 @@ BY_STATE = {
     *(f"limits.short_{verdict}" for verdict in ("within", "higher", "lower", "unclear")),
     *(f"inside.{effort}" for effort in ("stuck", "given_up", "struggled")),
     *(f"advice.{verdict}" for verdict in ("choose", "keep")),
+    *(f"advice.cost_{costs}" for costs in ("half", "double", "half_or_double", "any")),
 }
 """Sentences with a name that is put together: by the state of a cluster, by a verdict."""
 

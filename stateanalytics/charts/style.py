@@ -144,10 +144,7 @@ def leaning_labels(
     paper, text = {"value": palette["surface"]}, {"value": palette["text"]}
     plain = {"baseline": "top", "fontSize": FONT_SIZE, "clip": True, "strokeWidth": 4}
     return [
-        {
-            **mark("text", {**place, **colours}, align=align, dx=dx, **plain),
-            "data": side,
-        }
+        {**mark("text", {**place, **colours}, align=align, dx=dx, **plain), "data": side}
         for is_right, align, dx in ((False, "left", dx), (True, "right", -dx))
         for side in (frame.filter(is_right=is_right),)
         for colours in ({"color": paper, "stroke": paper}, {"color": text})

@@ -211,13 +211,11 @@ def _usage_error(error: click.ClickException) -> int:
         return 0
     message = error.format_message().rstrip(".")
     if "Hint:" not in message and context is not None:
-        forms = [each.type for each in context.command.params if each.name == "form"]
-        form = getattr(error, "option_name", None) or ""
-        if any(form[2:] in each.choices for each in forms if isinstance(each, click.Choice)):
-            # What other programs call it: --json.
-            return _complain(f"There is no option {form}. Hint: -f {form[2:]}", 2)
-        end = "" if message.endswith("?") else "."
-        message = f"{message}{end} Hint: {context.command_path} --help"
+        # What other programs call --json is a format here.
+        form = (getattr(error, "option_name", None) or "")[2:]
+        forms = next((each.type for each in context.command.params if each.name == "form"), None)
+        is_form = form in getattr(forms, "choices", ())
+        message += f". Hint: {f'-f {form}' if is_form else f'{context.command_path} --help'}"
     return _complain(message, 2)
 
 

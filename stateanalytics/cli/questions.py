@@ -497,10 +497,10 @@ def _rules_by_title(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
     """What the table shows, in a sentence or two."""
-    n_lost = sum((~column).sum() for column in detections.is_knowable)
-    lost = f" {n_lost:,} answers can no longer be known." if n_lost else ""
     from stateanalytics.detectors.catalogue import titles
 
+    n_lost = sum((~column).sum() for column in detections.is_knowable)
+    lost = f" {n_lost:,} answers can no longer be known." if n_lost else ""
     used = [titles().get(name, name) for name in detections.names if detections.covered[name].any()]
     if not used:
         return "None of these detectors covers anything in these data." + lost
@@ -508,9 +508,8 @@ def _worst_disagreement(detections: Detections, compared: Disagreements) -> str:
         return compared.worst + lost
     if len(used) == 1:
         return f"Only {used[0]} covers anything in these data: nothing to compare." + lost
-    if len(used) == 2:
-        return "Both detectors agree on all that they both cover." + lost
-    return f"All {len(used)} detectors agree on all that two or more of them cover." + lost
+    those = "Both" if len(used) == 2 else f"All {len(used)}"
+    return f"{those} detectors agree on all that two or more of them cover." + lost
 
 
 def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
@@ -521,8 +520,7 @@ def _costs(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.
     as_of = table["as_of"].dt.to_string().max()
     note("total_usd is the reported cost where there is one, otherwise the estimate")
     note(f"estimates use list prices of {as_of!s}; --prices replaces them")
-    by_model = {**values, "by": ("model",)}
-    models = frame if "model" in frame else _called(question, snap, by_model)
+    models = frame if "model" in frame else _called(question, snap, values | {"by": ("model",)})
     if unpriced := unpriced_models(models, table):
         note(shortened(f"no list price, so no estimate: {', '.join(unpriced)}", 300))
     if doubtful := doubts(snap.findings):
@@ -572,8 +570,9 @@ def _advice(snap: Snapshot, values: Given) -> Advice:
 def _durations(snap: Snapshot, _: Request, question: Question, values: Given) -> pl.DataFrame:
     """Durations of runs, or the time limits that stopped them."""
     from stateanalytics.core.schema import SPELLS, TIMEOUTS
+    from stateanalytics.state.definitions import nouns_of
     from stateanalytics.survival.curves import kaplan_meier
-    from stateanalytics.survival.run_spells import count_left_out, nouns_of, spells
+    from stateanalytics.survival.run_spells import count_left_out, spells
     from stateanalytics.survival.time_limits import count_timeouts, timeouts
 
     by, shown = values["by"], question.shown_as

@@ -142,9 +142,8 @@ def _write_page(
     # Both are JSON, and one must not replace the other.
     stem = "week.slack" if form == "slack" else "week"
     # As of every command, what is asked for goes into a pipe; a page is made to be opened.
-    is_text = form in ("md", "json", "slack") and not (with_json or is_opened)
-    to_pipe = is_text and not sys.stdout.isatty()
-    output = request.output or Path("-" if to_pipe else f"{stem}{_FORMS[form][0]}")
+    is_file = with_json or is_opened or sys.stdout.isatty() or form in ("html", "email")
+    output = request.output or Path(f"{stem}{_FORMS[form][0]}" if is_file else "-")
     if is_full and form != "html":
         raise click.UsageError("--full is for the HTML page only. Hint: remove --full")
     is_piped = str(output) == "-"

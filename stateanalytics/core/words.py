@@ -156,9 +156,7 @@ def interval(ends: tuple[float, float] | list[float] | None) -> str:
     >>> interval((0.490162, 0.943318))
     '49 to 94 %'
     """
-    if ends is None:
-        return "no interval"
-    return f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f} %"
+    return "no interval" if ends is None else f"{100 * ends[0]:.0f} to {100 * ends[1]:.0f} %"
 
 
 def count(n: int, noun: str, plural: str = "") -> str:
@@ -369,9 +367,7 @@ def per_hundred(number: float | None) -> str:
     """
     if number is None:
         return "unknown"
-    if abs(number) >= 10:
-        return f"{number:,.0f}"
-    return f"{number:.2g}"
+    return f"{number:,.0f}" if abs(number) >= 10 else f"{number:.2g}"
 
 
 def in_one_line(rows: pl.DataFrame) -> list[str]:

@@ -244,10 +244,7 @@ def titles() -> dict[str, str]:
     """What people call each rule, by its name; where two share a title, the name is part of it."""
     rules = registry().values()
     n_of = Counter(rule.title for rule in rules)
-    return {
-        rule.name: rule.title if n_of[rule.title] == 1 else f"{rule.title} {rule.name}"
-        for rule in rules
-    }
+    return {rule.name: rule.title + f" {rule.name}" * (n_of[rule.title] > 1) for rule in rules}
 
 
 def stood_together(a: Detector, b: Detector) -> bool:

@@ -525,11 +525,10 @@ def _sentence(causes: pl.DataFrame, known: dict[str, Detector]) -> str | None:
 
 def _traits(detectors: Sequence[Detector]) -> pl.DataFrame:
     """The traits of detectors that causes follow from: one row per detector."""
-    title_of = titles()
     rows = [
         {
             "detector": rule.name,
-            "title": title_of.get(rule.name, rule.title),
+            "title": titles().get(rule.name, rule.title),
             "construct": _SAME.get(rule.construct, rule.construct),
             "columns": ", ".join(rule.compares),
             "strict": rule.comparison == ">",

@@ -44,8 +44,6 @@ def with_evidence(actions: list[Plain], material: Material, place: str) -> list[
     asked = list(dict.fromkeys(key for some in keys for key in some))
     wanted = pl.LazyFrame(asked, dict.fromkeys(_KEY, pl.String), orient="row")
     rows = material.ever.lazy().join(wanted, on=_KEY, how="semi").collect()
-    open_runs = material.open_runs.lazy().select(_KEY)
-    is_open = set(open_runs.join(wanted, on=_KEY, how="semi").collect().rows())
     found = {
         tuple(row[name] for name in _KEY): _example(row, material, place)
         for row in rows.iter_rows(named=True)
@@ -53,11 +51,7 @@ def with_evidence(actions: list[Plain], material: Material, place: str) -> list[
     return [
         {
             **action,
-            "examples": [
-                {**found[key], "stop": found[key]["stop"] if key in is_open else None}
-                for key in some
-                if key in found and found[key]["rows"]
-            ],
+            "examples": [found[key] for key in some if key in found and found[key]["rows"]],
         }
         for action, some in zip(actions, keys, strict=True)
     ]
@@ -79,7 +73,8 @@ def _example(row: Plain, material: Material, place: str) -> Plain:
     ended = ": ".join(filter(None, (capitalised(pill_of(row)["label"]), row["reason_message"])))
     if row["ended_at"] is not None:
         lines.append({"at": iso(row["ended_at"]), "words": ended})
-    own = stop_commands().get(row["system"])
+    is_open_run = row["is_open"] and row["entity_type"] == RUN and row["left_out"] is None
+    own = stop_commands().get(row["system"]) if is_open_run else None
     return {
         **{name: row[name] for name in (*_KEY, "name")},
         "rows": lines,

@@ -318,7 +318,7 @@ def _inside_action(inside: Plain, place: str, window: str) -> Iterator[Plain]:
         yield _action(
             _HARD,
             say("action.hard_others" if is_now else "action.hard", n=n - is_now, kinds=kinds),
-            say("action.hard_why", why=_first_sign(sessions[is_now])),
+            say("action.hard_why", n=n - is_now, why=_first_sign(sessions[is_now])),
             command("failures", place, "--show effort", window),
             "#inside",
             examples=sessions[is_now:],

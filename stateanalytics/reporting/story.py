@@ -144,12 +144,9 @@ def _part(part: Plain) -> str:
 def _no_cost(material: Material) -> str | None:
     """Why nothing is known about costs; None without runs."""
     models = count_costs(material.rows, material.used, material.prices, ["model"])
-    if models.is_empty():
-        return None
-    unpriced = unpriced_models(models, material.prices)
-    no_price = say("story.no_price", models=unpriced, n=len(unpriced))
-    why = no_price if unpriced else say("story.no_tokens")
-    return f"{say('story.no_cost', n_runs=material.runs.height, why=why)}."
+    names = unpriced_models(models, material.prices)
+    why = say("story.no_price" if names else "story.no_tokens", models=names, n=len(names))
+    return f"{say('story.no_cost', why=why)}." if models.height else None
 
 
 def _cost(now: Plain, before: Plain | None) -> str | None:
@@ -158,8 +155,8 @@ def _cost(now: Plain, before: Plain | None) -> str | None:
     known = before and before["n_runs"] and before["total_usd"] is not None
     is_whole = now["total_n"] == now["n_runs"]
     if not (is_whole or now["total_usd"]):
-        n_unknown = now["n_runs"] - now["total_n"]
-        return f"{say('story.cost_unknown', n=n_unknown, n_runs=now['n_runs'])}."
+        n_runs, n_known = now["n_runs"], now["total_n"]
+        return f"{say('story.cost_unknown', n=n_runs - n_known, n_runs=n_runs)}."
     return say(
         "story.cost",
         usd=now["total_usd"],

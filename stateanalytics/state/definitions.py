@@ -148,3 +148,16 @@ def cause_key() -> pl.Expr:
     return pl.concat_str(pl.col("source").fill_null(""), group, reason, separator="|").alias(
         "cause"
     )
+
+
+def nouns_of(rows: pl.DataFrame) -> tuple[str, str]:
+    """What entities of these types are, as one and as several: runs, or turns of sessions.
+
+    Examples
+    --------
+    >>> nouns_of(pl.DataFrame({"entity_type": ["turn", "session"]}))
+    ('run or turn', 'runs and turns')
+    """
+    types = rows["entity_type"].unique().to_list() or [RUN]
+    names = sorted(name.replace(RUN, "run").replace("_", " ") for name in types)
+    return " or ".join(names), " and ".join(f"{name}s" for name in names)

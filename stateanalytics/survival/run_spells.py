@@ -532,18 +532,3 @@ def _ends_in_transitions(system: System, snap: Facts) -> pl.DataFrame:
         .agg(last_sign_at=pl.col("at").max())
     )
     return ended.join(last_signs, on=key, how="left").select(_ATTEMPT_COLUMNS).collect()
-
-
-def nouns_of(rows: pl.DataFrame) -> tuple[str, str]:
-    """What `spells` are of, as one and as several: runs, or turns of sessions.
-
-    Examples
-    --------
-    >>> nouns_of(pl.DataFrame({"entity_type": ["turn", "session"]}))
-    ('run or turn', 'runs and turns')
-    """
-    types = rows["entity_type"].unique().to_list()
-    names = sorted({"run" if one == "session" else one.replace("_", " ") for one in types}) or [
-        "run"
-    ]
-    return " or ".join(names), " and ".join(f"{name}s" for name in names)

@@ -220,9 +220,8 @@ class Detector:
     @property
     def title(self) -> str:
         """Its label, page and first release: ``stuck (dashboard, 0.26.1)``; else its name."""
-        where = ", ".join(filter(None, (self.entry.page, self.entry.since)))
-        named = f"{self.one_label or self.question} ({where})"
-        return named if where else self.name.replace("_", " ")
+        at = ", ".join(filter(None, (self.entry.page, self.entry.since)))
+        return f"{self.one_label or self.question} ({at})" if at else self.name
 
     @property
     def word(self) -> str:

@@ -167,11 +167,12 @@ def read_and_keep(
             weeks=None if chosen is None else chosen.has,
             keep=keep,
             cache=Cache.of_user() if is_cached else None,
-            is_shared=not named,
         )
         with progress("reading", len(places), shown=shown) as begin:
-            for place in places:
+            for n_read, place in enumerate(places):
                 begin(place.label)
+                # A large one of the usual places leaves time to those after it.
+                spending().begin_part(1 if named else len(places) - n_read)
                 same = unchanged.get(place.label)
                 reading = next(fresh) if same is None else same.reused(place)
                 for store in reading.part.stores:
@@ -267,19 +268,11 @@ def _read_places(
     weeks: Weeks | None,
     keep: bool,
     cache: Cache | None,
-    is_shared: bool,
 ) -> Iterator[pooling.Reading]:
-    """The readings of places, in their order; neighbours of one system are read together.
-
-    The usual places share the budget's time, so that a large one leaves some to those after it.
-    """
-    n_left = len(places)
+    """The readings of places, in their order; neighbours of one system are read together."""
     for read_many, neighbours in groupby(places, _reader_of_many):
         some, began = list(neighbours), wall_clock()
         if read_many is not None:
-            if is_shared:
-                spending().begin_part(n_left)
-            n_left -= len(some)
             if isinstance(read_many, Path):
                 parts = _read_archived(some, bodies=bodies, on_error=on_error, weeks=weeks)
             else:
@@ -291,9 +284,6 @@ def _read_places(
             continue
         for place in some:
             known, began = before.readings.get(place.label), wall_clock()
-            if is_shared:
-                spending().begin_part(n_left)
-            n_left -= 1
             last = None if known is None else known.part
             part = read_place(
                 place,

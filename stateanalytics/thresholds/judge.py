@@ -719,13 +719,9 @@ def _evidence(constant: Constant, row: Mapping[str, Any]) -> str:
     )
     if row["excess_if_half"] is None:
         return f"{evidence}."
-    others: list[str] = []
-    for word, times in (("half", "half"), ("double", "twice")):
-        if excess := row[f"excess_if_{word}"]:
-            name = "advice.other_cost_too" if others else "advice.other_cost"
-            best_s = row[f"best_if_{word}_s"]
-            others.append(say(name, times=times, best_s=best_s, excess=excess))
-    return f"{evidence}; {'; '.join(others) or say('advice.any_cost')}."
+    words = [word for word in ("half", "double") if row[f"excess_if_{word}"]]
+    name = f"advice.cost_{'_or_'.join(words) or 'any'}"
+    return f"{evidence}; {say(name, **row)}."
 
 
 def _effect(constant: Constant, mistakes: float | None) -> str:

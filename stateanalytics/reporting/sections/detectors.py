@@ -19,7 +19,8 @@ N_CAUSES, N_IN_CHART = 8, 10
 FEWEST_DRAWN = 20
 """Open runs: a matrix of detectors over fewer shows less than their table."""
 TROUBLE = ("stale", "stuck", "slow", "dead")
-_CAUSE = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page")
+_CAUSE = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page",
+          "title_a", "title_b")  # fmt: skip
 
 
 def summarize_detectors(material: Material) -> Plain:
@@ -33,6 +34,7 @@ def summarize_detectors(material: Material) -> Plain:
     judged = material.states.lazy().join(open_ones, on=ENTITY_KEY, how="semi").collect()
     detections = detect(facts, detectors=rules, states=judged)
     verdicts = _verdicts(detections.rows, rules)
+    both = pl.col("a", "b").replace(titles()).name.prefix("title_")
     differences = disagreements(detections, detectors=rules)
     flagging = verdicts.filter(pl.col("n_flagged") > 0)
     drawn = flagging["detector"].head(N_IN_CHART).to_list() if n_open >= FEWEST_DRAWN else []
@@ -42,10 +44,7 @@ def summarize_detectors(material: Material) -> Plain:
         "n_open": n_open,
         "n_detectors": len(rules),
         "n_disagreements": differences.rows.height,
-        "causes": [
-            {**row, **{f"title_{side}": titles().get(row[side], row[side]) for side in "ab"}}
-            for row in plain_rows(differences.causes.head(N_CAUSES), _CAUSE)
-        ],
+        "causes": plain_rows(differences.causes.head(N_CAUSES).with_columns(both), _CAUSE),
         "n_causes": differences.causes.height,
         "said": plain_rows(flagging.head(N_IN_CHART)),
         "n_silent": verdicts.height - flagging.height,

@@ -13,18 +13,12 @@ from stateanalytics.core.windows import instant
 from stateanalytics.core.words import count, how_long, say, share
 from stateanalytics.reporting.changes import LIMITS, against_its_past
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows, tally
-from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN
+from stateanalytics.state.definitions import ENDINGS, LEFT_OUT_OF_DURATIONS, RUN, nouns_of
 from stateanalytics.survival.comparison import reversals
 from stateanalytics.survival.incidence import never_ending
 from stateanalytics.survival.jackknife import with_known_units
 from stateanalytics.survival.occupancy import state_occupancy, stretches_of
-from stateanalytics.survival.run_spells import (
-    RUN_COLUMNS,
-    count_spells,
-    nouns_of,
-    spells,
-    to_completion,
-)
+from stateanalytics.survival.run_spells import RUN_COLUMNS, count_spells, spells, to_completion
 from stateanalytics.systems import all_systems
 from stateanalytics.weekly import median_times
 
@@ -46,13 +40,10 @@ def summarize_durations(material: Material) -> Plain:
     runs = spells(material.facts, window=material.window, rows=material.ever)
     kept = runs.filter(pl.col("left_out").is_null())
     steps, nouns = count_spells(runs), nouns_of(kept)
-    by, left_out = tally(kept, "cut_off_by"), tally(runs, "left_out")
-    cut_off = [
-        {"by": name, "meaning": meaning, "n": by.get(name, 0)}
-        for name, meaning in CUT_OFF_BY.items()
-    ]
+    n_by, left_out = tally(kept, "cut_off_by"), tally(runs, "left_out")
+    cut_off = [{"by": by, "meaning": why, "n": n_by.get(by, 0)} for by, why in CUT_OFF_BY.items()]
     return {
-        "finding": _finding(kept, nouns, material.policy.slow_after_s),
+        "finding": _finding(kept, material.policy.slow_after_s, nouns),
         "denominator": _denominator(kept, nouns[1]),
         "nouns": nouns[1],
         "n": kept.height,
@@ -88,7 +79,7 @@ def _denominator(kept: pl.DataFrame, nouns: str) -> str:
     return "; ".join([say("durations.counted", nouns=nouns), *counted])
 
 
-def _finding(kept: pl.DataFrame, nouns: tuple[str, str], slow_after_s: float) -> str:
+def _finding(kept: pl.DataFrame, slow_after_s: float, nouns: tuple[str, str]) -> str:
     if kept.is_empty():
         return say("durations.none")
     n_ended = int(kept["ended"].sum())
