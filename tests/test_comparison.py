@@ -169,6 +169,7 @@ def test_what_a_report_asks_is_what_is_reversed_among_all():
         assert raw * adjusted < 0
         assert whole["is_reversed"].any() == is_told
         is_shown = pl.col("is_reversed") | pl.col("in_words").str.ends_with(VANISHES)
+        assert whole["in_words"].str.starts_with("old ").all()
         told = whole.filter(is_shown.any().over("value", "measure"))["in_words"]
         assert reversals(rows)["in_words"].to_list() == told.to_list()
     assert reversals(runs.clear()).is_empty()

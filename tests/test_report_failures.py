@@ -65,6 +65,19 @@ def test_what_cost_most_comes_first_and_its_cost_is_shown(made):
     assert it["finding"].startswith(f"{counts}“dear” ($12.00, 20 min) costs most; ")
 
 
+def test_news_has_a_name_however_cheap_it_is():
+    """A cause that grew was counted, and named nowhere, below three dearer ones of its code."""
+    dear = [said(f"dear {name}", days=day + 0.1, cost_usd=50.0)
+            for name in ("one", "two", "three", "four") for day in range(0, 84, 3)]  # fmt: skip
+    news = [said("cheap news", days=1 + n / 2, cost_usd=0.01) for n in range(8)]
+    well = [run(f"well {day}", status="completed", ended=ago(days=day + 0.2)) for day in range(84)]
+    made = section([*dear, *news, *well])
+    it = made.summary["failures"]
+    assert [(one["name"], one["is_news"]) for one in it["clusters"]][3:] == [("cheap news", True)]
+    assert [code["n_more"] for code in it["codes"]] == [1]
+    assert "cheap news" in made.as_html()
+
+
 @pytest.mark.slow
 def test_the_page_begins_with_what_one_person_would_fix(demo):
     made = sa.report(demo, window="2026-W21")

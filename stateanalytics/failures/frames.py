@@ -539,8 +539,8 @@ class Owners(Named, key=("cluster_id",)):
     owned = Owned
 
 
-class Prices(Columns, key=("model",)):
-    """The list prices of one model, for a million tokens."""
+class Prices(Columns, key=("model", "since")):
+    """A list price of one model, for a million tokens."""
 
     model = Text("the model")
     input_usd = Real("tokens read without a cache", unit="USD")
@@ -548,6 +548,9 @@ class Prices(Columns, key=("model",)):
     cache_write_usd = Real("tokens written to a cache for five minutes", unit="USD")
     cache_write_1h_usd = Real("tokens written to a cache for an hour", unit="USD")
     output_usd = Real("tokens written", unit="USD")
+    long_above = Real("a request with more has another price; null: none has", unit="tokens")
+    long_input = Real("how many times as much such a request costs for its input")
+    long_output = Real("how many times as much it costs for its output")
     since = Day("day from which the price holds; null: not known")
     as_of = Day("day on which it was last checked")
     source = Text("web page that it was taken from")

@@ -131,7 +131,8 @@ KEPT: tuple[tuple[str, str], ...] = (
         "model",
         r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma"
         r"|llama|mistral|mixtral"
-        r"|codestral|devstral|magistral|fable|mythos|qwen|deepseek|grok|phi|codex|kimi|glm|minimax|nemotron)"
+        r"|codestral|devstral|magistral|fable|mythos|qwen|deepseek|grok|phi|codex|kimi|glm|minimax"
+        r"|nemotron)"
         r"\d*(?:[-.:][A-Za-z0-9]+)*|o[134](?:-[a-z]+)?)\b",
     ),
 )

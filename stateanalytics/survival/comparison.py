@@ -365,13 +365,14 @@ def _with_verdicts(rows: list[dict[str, Any]], fdr: float) -> pl.DataFrame:
     in_raw = (is_raw & is_significant).any() & has_opposite_signs
     vanishes = ~is_raw & ~is_significant & is_known & in_raw.over("value", "measure")
     order = pl.col("measure").replace_strict({name: i for i, name in enumerate(MEASURES)})
+    words = pl.col("in_words")
     return collected(
         table.lazy()
         .with_columns(benjamini_hochberg(over="method"))
         .with_columns(
             verdict=verdict,
             is_reversed=is_reversed,
-            in_words=pl.when(vanishes).then("in_words" + pl.lit(VANISHES)).otherwise("in_words"),
+            in_words=pl.when(vanishes).then(words + pl.lit(VANISHES)).otherwise(words),
         )
         .sort(~pl.col("is_reversed"), "value", order, pl.col("method") == "adjusted")
         .select(list(_COLUMNS))

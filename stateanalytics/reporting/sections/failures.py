@@ -207,8 +207,15 @@ def summarize_failures(material: Material) -> Plain:
     versions = program_versions(material.facts)
     faults = count_faults(failed, in_window, ended, sources, changed=changed, versions=versions)
     clusters = _clusters(material, lives, in_window, faults)
-    first, most = clusters.lazy().filter(pl.col("place") < N_OF_CODE), codes.lazy().head(N_CODES)
-    shown = first.join(most, on="code", how="semi", nulls_equal=True).collect()
+    # What is news has a name on the page, however cheap it is.
+    is_first_of_code = (pl.col("place") < N_OF_CODE) | pl.col("is_news")
+    most = codes.lazy().head(N_CODES)
+    shown = (
+        clusters.lazy()
+        .filter(is_first_of_code)
+        .join(most, on="code", how="semi", nulls_equal=True)
+        .collect()
+    )
     runs = failed.filter(pl.col("entity_type") == RUN)
     order = ("n_rows", "since", "incident_id")
     incidents = count_incidents(failed).sort(order, descending=[True, True, False])
@@ -247,7 +254,7 @@ def summarize_failures(material: Material) -> Plain:
         "has_ledger": material.ledger is not None,
         "owners": _owners(clusters, runs) if material.ledger is not None else None,
         "n_unknown": tally(lives, "state").get("unknown", 0),
-        "codes": [_code(row, clusters) for row in plain_rows(codes.head(N_CODES))],
+        "codes": [_code(row, clusters, shown) for row in plain_rows(codes.head(N_CODES))],
         "faults": [*_faults(faults.head(N_FAULTS), clusters, shown, runs)],
         "n_faults": faults.height,
         "clusters": [_cluster(row) for row in plain_rows(shown)],
@@ -323,9 +330,9 @@ def _weeks(material: Material) -> pl.LazyFrame:
     return counts.group_by("cluster_id").agg(weeks=pl.concat_list(steps).first())
 
 
-def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
+def _code(row: Plain, clusters: pl.DataFrame, shown: pl.DataFrame) -> Plain:
     known = REGISTRY.get(row["code"]) if row["code"] else None
-    n_clusters = clusters["code"].to_list().count(row["code"])
+    n_clusters, n_shown = (each["code"].to_list().count(row["code"]) for each in (clusters, shown))
     return {
         **row,
         "code": row["code"] or NO_CODE,
@@ -336,7 +343,7 @@ def _code(row: Plain, clusters: pl.DataFrame) -> Plain:
         "what_to_do": known.what_to_do if known else None,
         "lost": lost_of(row),
         "n_clusters": n_clusters,
-        "n_more": max(n_clusters - N_OF_CODE, 0),
+        "n_more": n_clusters - n_shown,
     }
 
 
