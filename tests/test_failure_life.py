@@ -106,6 +106,14 @@ def test_growing_is_what_change_says():
     assert found[named("even")]["state"] == "ongoing"
 
 
+@pytest.mark.parametrize(("n_now", "state"), [(1, "ongoing"), (2, "growing")])
+def test_one_incident_is_no_growth_however_short_the_window(n_now, state):
+    well = [run(f"ok{i}", status="completed", ended=ago(days=i / 20)) for i in range(400)]
+    now = broke("it", *(0.01 + i / 20 for i in range(n_now)))
+    found = lives(*well, *now, *broke("it", 8, 19.9), window=(ago(days=0.2), AS_OF))
+    assert found[named("it")]["state"] == state
+
+
 @pytest.mark.slow
 def test_what_failed_after_the_window_is_not_known_yet():
     rows = broke("it", 1, 10)

@@ -490,6 +490,7 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
             pl.col("dispersion").first(),
             pl.col("n", "runs").filter(ago < n_now).sum().name.suffix("_now"),
             pl.col("n", "runs").filter(is_before).sum().name.suffix("_before"),
+            n_last=n.filter(ago == 0).sum(),
             rate=n.filter(ago == 0).sum() / runs.filter(ago == 0).sum(),
             squares=pl.col("squares").filter(is_before).sum(),
             degrees=is_before.sum() - 1.0,
@@ -506,7 +507,8 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
             continue
         usual = row["n_before"] / row["runs_before"]
         p_value = 1.0
-        if row["rate"] > usual:
+        # One incident is no growth, however short the window.
+        if row["rate"] > usual and row["n_last"] > 1:
             above = beta_cdf(share, now + 1, before) if before else 0.0
             p_value = (beta_cdf(share, now, before + 1) + above) / 2
         tested.append((row["cluster_id"], row["rate"] / usual if usual else None, p_value))
