@@ -160,6 +160,20 @@ def test_the_page_says_since_when_it_takes_longer():
     assert agent["limits"]["alpha"] == LIMITS["time_to_complete_by_kind"] / 4
 
 
+def test_runs_that_fail_more_and_take_as_long_are_not_slower():
+    draw, rows = Random(6), []
+    for row in fleet(Random(5), 12, per_week=80, unit_sd=0.1):
+        fails = row[0][:2] in ("0-", "1-") and draw.random() < 0.4
+        rows.append((*row[:4], "failed" if fails else row[4]))
+    made = report(facts_of(rows), window=(AS_OF - WEEK, AS_OF), sections=["headline"])
+    numbers = {one["name"]: one for one in made.summary["headline"]["numbers"]}
+    limits = numbers["time_to_complete"]["limits"]
+    assert limits["verdict"] == "unclear" and limits["level"] > 1.2 * limits["expected"]
+    assert "fewer runs complete: those that do may take as long as before" in limits["words"]
+    assert made.summary["verdict"].startswith("Worse than before: completed")
+    assert not any("Median" in said for said in made.tripped("regression"))
+
+
 def test_a_week_without_runs_keeps_its_place():
     rows = [one for one in fleet(Random(3), 14, per_week=3) if one[0][:2] not in ("3-", "4-")]
     made = report(facts_of(rows), window=(AS_OF - WEEK, AS_OF), sections=["headline"])

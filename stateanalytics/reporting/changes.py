@@ -89,7 +89,7 @@ def with_limits(headline: Plain, material: Material) -> Plain:
         for figure in headline["numbers"]
     ]
     labels = [window.label for window in every]
-    numbers += filter(None, [time_figure(material)])
+    numbers += filter(None, [time_figure(material, limits.get("completed"))])
     return {**headline, "numbers": numbers, "weeks": labels[-MOST_DRAWN:]}
 
 
@@ -118,12 +118,22 @@ def rate_of_growing(material: Material) -> float:
     return GROWING + sum(LIMITS[name] for name in worse)
 
 
-def time_figure(material: Material) -> Plain | None:
-    """The time to complete as a number of the headline; None: too few weeks."""
+def time_figure(material: Material, completed: Plain | None) -> Plain | None:
+    """The time to complete as a number of the headline; None: too few weeks.
+
+    Where fewer runs complete, half of them have later, even if each takes as long as before:
+    with limits of ``completed`` that are lower, it is not clear whether runs are slower.
+    """
     series = material.times.filter(pl.col("group_kind").is_null())
     limits = against_its_past(series, LIMITS[TIME_TO_COMPLETE])
     if limits is None:
         return None
+    if limits["verdict"] == "higher" and completed and completed["verdict"] == "lower":
+        level, before = (how_long(limits[at], is_estimate=True) for at in ("level", "expected"))
+        given = {"since": limits["since"], "level": level, "before": before}
+        words = capitalised(say("limits.fewer", **given))
+        short = say("limits.short_fewer", **given)
+        limits |= {"verdict": "unclear", "words": words, "short": short}
     # A window in which no run began has no row.
     every = (*material.earlier_windows, material.named_window)
     windows = pl.DataFrame({"week": [window.label for window in every]})
