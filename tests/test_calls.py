@@ -739,7 +739,19 @@ def test_any_text_is_an_input(text):
         ("make\r\n", "make", "make", False),
         ("make \\\n  build \\\n  all", "make", "make", False),
         ("N=$(git log | wc -l) && echo $N", "echo", "echo", False),
-        ('"/opt/my tools/x" a', '"/opt/my', '"/opt/my', False),
+        ('"/opt/my tools/x" a', "/opt/my tools/x", "/opt/my tools/x", False),
+        ("cd a && '/Program Files/x/git.exe' status", *["/Program Files/x/git.exe"] * 2, False),
+        ('npm run a; "done: $(cat b/c)"', "npm", "npm", False),
+        ('"$HOME"/bin/x a | sort', "$HOME/bin/x", "sort", False),
+        ("cat <<eof > a\nX\nTODO\npytest; x\neof\nls", "cat", "ls", False),
+        ("cat <<A <<-'B'\npytest\nA\n1 <<A\nC\n\tB\nls", "cat", "ls", False),
+        ("cat <<< EOF\nls | wc", "cat", "wc", False),
+        ("npm --prefix ui i -D vitest && yarn workspace a add jest", "npm", "yarn", False),
+        ("pnpm -C ui add vitest; uv tool install tox", "pnpm", "uv", False),
+        ("uv pip install pytest; bundle add rspec", "uv", "bundle", False),
+        ("conda install -n a pytest; pipx install nox", "conda", "pipx", False),
+        ("poetry add --group dev pytest; cargo install cargo-nextest", "poetry", "cargo", False),
+        ("composer require --dev phpunit; go get a.b/ava", "composer", "go", False),
         ("ls src;\n", "ls", "ls", True),
     ],
 )
@@ -758,6 +770,8 @@ _OF_SHELLS = ("bash -lc", "sh -c", "ssh build", "cd a && zsh -c", "powershell.ex
         *(f"{shell} 'cd b; pytest -q'" for shell in _OF_SHELLS),
         *("N=$(pytest -q)", "bash -c 'pytest'", "(pytest)", "cat <<MSG\na\nMSG\npytest"),
         *("pnpm -s test", "npm --prefix ui run test:unit", "pnpm --filter @a/b test | tail -5"),
+        *("npm run -s test", "npm --prefix ui test", "pnpm -C ui test", "pnpm -r run test"),
+        *("yarn workspace a run test", "pnpm -C ui add vitest && pnpm -C ui test"),
         *("yarn workspace a test", "node --test", "uv sync && pytest", "echo a && npm test"),
         *("cat <<EOF\na\nEOF\npytest\ncat <<TEXT\nb\nTEXT", "pip install -e . && pytest"),
     ],
@@ -766,7 +780,7 @@ def test_tests_may_run_inside_a_command(command):
     assert inputs_of(pl.Series([json.dumps({"command": command})]))["is_test"].item()
 
 
-@pytest.mark.parametrize("end", ["EOF", "PY", "MSG", "END", "JSON", "SQL", "NODE", "PY_EOF"])
+@pytest.mark.parametrize("end", ["EOF", "PY", "MSG", "END", "JSON", "SQL", "NODE", "PY_EOF", "a.b"])
 def test_what_a_text_in_a_command_names_is_not_run(end):
     command = f"cat <<'{end}' > a.txt\ngit reset --hard; pytest\n{end}\ngit status"
     found = inputs_of(pl.Series([json.dumps({"command": command})]))
