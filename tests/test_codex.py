@@ -420,6 +420,8 @@ SCRIPTS = [
     ("running with cell ID 7", ["Script failed"], "unknown", None, None, None),
     ("completed", ['{"chunk_id":"a1","session_id":7,"output":"a"}'], "unknown", None, None, None),
     ("completed", ["a", "SESSION_ID=7"], "unknown", None, None, None),
+    ("completed", ["SESSION_ID=7\n"], "ok", None, None, None),
+    ("completed", ["a\nSESSION_ID=7\nb"], "ok", None, None, None),
 ]
 
 
