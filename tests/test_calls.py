@@ -509,6 +509,8 @@ SUMMARIES = {
     "2 doctests, 9 tests, 0 failures, 1 excluded": "passed",
     "Result: 7/9 passed\nFailed: 2 tests": "failed",
     "Result: 9 passed, 4 excluded": "passed",
+    "Result: 2 passed, 1 failed": "failed",
+    "Result: 2 passed, 0 failed": "passed",
     " Test Files  3 failed (3)\n      Tests  no tests": "failed",
     "\x1b[2m Tests \x1b[22m \x1b[1m\x1b[31m1 failed\x1b[39m\x1b[22m\x1b[2m | 8 passed": "failed",
     "\x1b[2m      Tests \x1b[22m \x1b[1m\x1b[32m4 passed\x1b[39m\x1b[22m\x1b[90m (4)": "passed",
