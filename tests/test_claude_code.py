@@ -188,6 +188,7 @@ BUDGET = add("attachment", attachment={"type": "budget_usd", "total": 0.01})
 AGAIN = add("user", message={"role": "user", "content": "Again"})
 CALL, RESULT, GOOD, EXIT = called, result(), answer("a", "end_turn"), exited
 LEAVES = add("user", message={"role": "user", "content": "<command-name>/exit</command-name>"})
+NOTED = add("user", isMeta=True, message={"content": "<command-name>/exit</command-name>"})
 CONTINUED = add("continued-in", after_s=5, uuid=None, continuedInSessionId="other")
 WAITS, OVER, RULE = "health.awaiting_model", "completed.turn_ended", "cancelled.stopped_by_rule"
 REFUSAL = "failed.content_filtered"
@@ -218,6 +219,7 @@ LAST_TURNS = {
     "one that looks like an interrupt": ("completed.ended_by_model", CALL, MODEL_END, STOPPED),
     "an interrupt": ("cancelled.user_interrupt", CALL, STOPPED),
     "a person who leaves during a call": ("cancelled.user_interrupt", CALL, LEAVES),
+    "words of the client about it": ("health.open_tool", CALL, NOTED),
     "a process that a person ended": ("cancelled.user_interrupt", CALL, LEAVES, EXIT),
     "a person who leaves after an answer": (OVER, UNSTOPPED, LEAVES),
     "a session that is opened again": (WAITS, CALL, LEAVES, AGAIN),
