@@ -805,6 +805,28 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
     assert without == "a1"
 
 
+def test_repeated_lines_name_no_sum_that_a_report_of_a_subagent_exceeds(tmp_path):
+    parent, child = a_subagent(result={"status": "completed", "usage": {"output_tokens": 5108}})
+    parent.answer(say("a"), say("b"), stop="end_turn", usage=USAGE)
+    [message] = facts_of(tmp_path, parent, child).findings.filter(code="message.repeated")[
+        "message"
+    ]
+    assert "lines that repeat an answer" in message and "sum" not in message
+
+
+@pytest.mark.parametrize("is_end_known", [True, False])
+def test_slow_work_has_the_turns_whose_end_is_known(tmp_path, is_end_known):
+    transcript = begun_transcript()
+    CALL(transcript)
+    transcript.result("t", "It ran.", 7300.0)
+    if is_end_known:
+        GOOD(transcript)
+    AGAIN(transcript)
+    GOOD(transcript)
+    made = sa.report(facts_of(tmp_path, transcript), sections=["slow"]).summary["slow"]
+    assert (made["n_ended"], made["n_slow_ended"]) == (1, int(is_end_known))
+
+
 @pytest.mark.parametrize("later", [(), (AGAIN, GOOD), (AGAIN, GOOD, EXIT)])
 def test_a_background_subagent_ends_with_the_process_of_its_session(tmp_path, later):
     parent, child = a_subagent(result={"status": "async_launched"})

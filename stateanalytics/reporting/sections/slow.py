@@ -24,12 +24,13 @@ def summarize_slow(material: Material) -> Plain:
     is_slow = pl.col("duration_s") > limit_s
     # A pause between attempts, or a wait for the next prompt, is not part of the work.
     attempts = material.attempts.lazy().filter(pl.col("ending") != "running")
-    is_turn = (pl.col("entity_type") == "turn").any()
+    is_turn, is_known = pl.col("entity_type") == "turn", pl.col("left_out").is_null()
+    longest_s = pl.col("duration_s").filter(is_known).max()
     longest = attempts.group_by(SESSION_KEY).agg(
-        longest_s=pl.when((pl.len() > 1) | is_turn).then(pl.col("duration_s").max()),
-        has_turns=is_turn,
+        longest_s=pl.when((pl.len() > 1) | is_turn.any()).then(longest_s),
+        has_turns=(is_turn & is_known).any(),
     )
-    # A session that waits for people has no end of its own; its turns have.
+    # A session that waits for people has no end of its own; its turns have, if that was recorded.
     has_duration = pl.col("has_turns") | (
         (pl.col("duration_s") >= 0)
         & ~pl.col("is_end_approximate").fill_null(False)
