@@ -69,6 +69,9 @@ def told(folder, client, commands, name="one"):
         ("git", "/usr/bin/grep", "Exit code 1", "expected_nonzero"),
         ("rg", "cat", "Exit code 1\ncat: a: No such file or directory", "failed"),
         ("make", "cat", "Exit code 1", "failed"),
+        ("cd", "git config", "Exit code 1", "expected_nonzero"),
+        ("git", "git diff", "Exit code 1\ndiff --git a/x b/x", "expected_nonzero"),
+        ("git", "git", "Exit code 1\nerror: failed to push some refs", "failed"),
     ],
 )
 def test_a_command_that_printed_nothing_is_judged_by_its_first(first, last, message, outcome):
@@ -747,6 +750,14 @@ def test_any_text_is_an_input(text):
         ('"$HOME"/bin/x a | sort', "$HOME/bin/x", "sort", False),
         ("cat <<eof > a\nX\nTODO\npytest; x\neof\nls", "cat", "ls", False),
         ("cat <<A <<-'B'\npytest\nA\n1 <<A\nC\n\tB\nls", "cat", "ls", False),
+        ("cd a && git -C b config --get x", "git", "git config", False),
+        (
+            "ls; for f in a b; do if true; then git diff --no-index a $f; fi; done",
+            "ls",
+            "git diff",
+            False,
+        ),
+        ("git config-x", "git", "git", False),
         ("cat <<< EOF\nls | wc", "cat", "wc", False),
         ("npm --prefix ui i -D vitest && yarn workspace a add jest", "npm", "yarn", False),
         ("pnpm -C ui add vitest; uv tool install tox", "pnpm", "uv", False),

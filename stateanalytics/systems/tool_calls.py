@@ -28,13 +28,21 @@ _ARGUMENTS = r'"(?:command|cmd)"\s*:\s*\[\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\
 _SCRIPT = rf'^"(?:[^"]*/)?(?:ba|z|da|k|fi)?sh"\s*,.*?{_TEXT}\s*$'
 _BETWEEN = r'"\s*,\s*"'
 _VALUE = r"""(?:"[^"]*"|'[^']*'|\\.|[^\s;&|])*"""
-_SET = rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:sudo|time|nice|exec|env|xargs)\s+|timeout\s+\S+\s+)*"
+_SET = (
+    rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:sudo|time|nice|exec|env|xargs|then|do|else)\s+"
+    r"|timeout\s+\S+\s+)*"
+)
 _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
 _NAME = r"""((?:"[^"\n]*"|'[^'\n]*'|[^\s;|&<>()])+)"""
 _QUOTES = "[\"']"
 _FIRST = rf"{_CHANGED_FOLDER}{_SET}{_NAME}"
 _LAST_COMMAND = r"([^;|&\n]*)$"
 _PROGRAM = rf"^\s*{_SET}{_NAME}"
+_OF_GIT = (
+    rf"^\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
+    r"(config|diff|grep|check-ignore|merge-base)(?:\s|$)"
+)
+"""Commands of git that are named, since their exit code may be an answer."""
 _OPTION = r"-[^\s;&|]+[ \t]+(?:[^\s;&|-][^\s;&|]*[ \t]+)?|workspace[ \t]+\S+[ \t]+"
 """An option, with its value if it has one; a workspace stands where options do."""
 TESTS = (
@@ -85,7 +93,7 @@ _NOT_OF_PROGRAMS = {
     rf"({_STRING}|\\.)|(?m:^|[ \t;])#[^\n]*": "${1}",
     # A text in quotes is a message or a pattern, but for a program and the command of a shell.
     rf"(\A\s*{_STRING}|[;&|]\s*{_QUOTED_PATH}|{_SHELL}{_STRING}|\\.)|{_STRING}": "${1}",
-    r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|[\s;]+\z": " ",
+    r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|(?:[\s;]+(?:fi|done|esac))*[\s;]*\z": " ",
 }
 """What says nothing of the programs that a command line runs, and what is kept of it."""
 
@@ -155,6 +163,7 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     found = found.with_columns(first=name.str.extract(_FIRST).str.replace_all(_QUOTES, ""))
     other = pl.when(first.is_null()).then(text).otherwise(pl.lit(""))
     target = pl.coalesce(first, *(other.str.extract(place) for place in (_PATCHED, _PATH, _HOST)))
+    last = name.str.extract(_LAST_COMMAND)
     patch = pl.when(text.str.contains(_PATCH)).then(text).otherwise(pl.lit(""))
     patch = patch.str.replace_all("\\n", "\n", literal=True)
     edits = found.select(
@@ -164,10 +173,10 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     return INPUTS.conform(
         found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
             target=target.str.slice(0, _MOST_NAME_CHARS),
-            last_command=name.str.extract(_LAST_COMMAND)
-            .str.extract(_PROGRAM)
-            .str.replace_all(_QUOTES, "")
-            .str.slice(0, _MOST_NAME_CHARS),
+            last_command=pl.coalesce(
+                pl.format("git {}", last.str.extract(_OF_GIT)),
+                last.str.extract(_PROGRAM).str.replace_all(_QUOTES, ""),
+            ).str.slice(0, _MOST_NAME_CHARS),
             is_test=_is_test(whole),
             is_undo=_is_undo(whole),
             is_look=name.str.contains(_LOOKING),
