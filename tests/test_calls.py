@@ -214,6 +214,27 @@ def test_a_loop_has_equal_results(tmp_path, words, expected):
     assert kinds(signs(facts_of(tmp_path, session))) == expected
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ERR_PNPM_UNSUPPORTED_ENGINE  Unsupported environment",
+        "Vitest requires Node.js version 20+",
+        "/usr/bin/python3: No module named pytest",
+        "Error: Cannot find module 'vitest/config'",
+        *("bash: line 1: pytest: command not found", "sh: 1: jest: not found"),
+        *('error Command "jest" not found.', "error: no such command: `nextest`"),
+    ],
+)
+def test_tests_that_did_not_start_do_not_fail(tmp_path, words):
+    session = begun_transcript()
+    ran(session, 1, "pytest -q", words, is_error=True)
+    assert kinds(signs(facts_of(tmp_path, session))) == []
+    for number, result in enumerate(("1 failed in 0.2s", words), 2):
+        ran(session, number, "pytest -q", result, is_error=True)
+    found = signs(facts_of(tmp_path / "red", session))
+    assert kinds(found.filter(sign="tests_failing")) == [("tests_failing", 1)]
+
+
 def test_tests_behind_a_pipe_are_judged_by_their_summary(tmp_path):
     session = begun_transcript()
     ran(session, 1, "pytest -q | tail -3", "1 failed, 3 passed in 0.2s")
