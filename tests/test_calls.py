@@ -69,6 +69,9 @@ def told(folder, client, commands, name="one"):
         ("git", "/usr/bin/grep", "Exit code 1", "expected_nonzero"),
         ("rg", "cat", "Exit code 1\ncat: a: No such file or directory", "failed"),
         ("make", "cat", "Exit code 1", "failed"),
+        ("cd", "git config", "Exit code 1", "expected_nonzero"),
+        ("git", "git diff", "Exit code 1\ndiff --git a/x b/x", "expected_nonzero"),
+        ("git", "git", "Exit code 1\nerror: failed to push some refs", "failed"),
     ],
 )
 def test_a_command_that_printed_nothing_is_judged_by_its_first(first, last, message, outcome):
@@ -209,6 +212,27 @@ def test_a_loop_has_equal_results(tmp_path, words, expected):
     for number, result in enumerate(words):
         ran(session, number, "make status", result)
     assert kinds(signs(facts_of(tmp_path, session))) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ERR_PNPM_UNSUPPORTED_ENGINE  Unsupported environment",
+        "Vitest requires Node.js version 20+",
+        "/usr/bin/python3: No module named pytest",
+        "Error: Cannot find module 'vitest/config'",
+        *("bash: line 1: pytest: command not found", "sh: 1: jest: not found"),
+        *('error Command "jest" not found.', "error: no such command: `nextest`"),
+    ],
+)
+def test_tests_that_did_not_start_do_not_fail(tmp_path, words):
+    session = begun_transcript()
+    ran(session, 1, "pytest -q", words, is_error=True)
+    assert kinds(signs(facts_of(tmp_path, session))) == []
+    for number, result in enumerate(("1 failed in 0.2s", words), 2):
+        ran(session, number, "pytest -q", result, is_error=True)
+    found = signs(facts_of(tmp_path / "red", session))
+    assert kinds(found.filter(sign="tests_failing")) == [("tests_failing", 1)]
 
 
 def test_tests_behind_a_pipe_are_judged_by_their_summary(tmp_path):
@@ -509,6 +533,8 @@ SUMMARIES = {
     "2 doctests, 9 tests, 0 failures, 1 excluded": "passed",
     "Result: 7/9 passed\nFailed: 2 tests": "failed",
     "Result: 9 passed, 4 excluded": "passed",
+    "Result: 2 passed, 1 failed": "failed",
+    "Result: 2 passed, 0 failed": "passed",
     " Test Files  3 failed (3)\n      Tests  no tests": "failed",
     "\x1b[2m Tests \x1b[22m \x1b[1m\x1b[31m1 failed\x1b[39m\x1b[22m\x1b[2m | 8 passed": "failed",
     "\x1b[2m      Tests \x1b[22m \x1b[1m\x1b[32m4 passed\x1b[39m\x1b[22m\x1b[90m (4)": "passed",
@@ -739,7 +765,27 @@ def test_any_text_is_an_input(text):
         ("make\r\n", "make", "make", False),
         ("make \\\n  build \\\n  all", "make", "make", False),
         ("N=$(git log | wc -l) && echo $N", "echo", "echo", False),
-        ('"/opt/my tools/x" a', '"/opt/my', '"/opt/my', False),
+        ('"/opt/my tools/x" a', "/opt/my tools/x", "/opt/my tools/x", False),
+        ("cd a && '/Program Files/x/git.exe' status", *["/Program Files/x/git.exe"] * 2, False),
+        ('npm run a; "done: $(cat b/c)"', "npm", "npm", False),
+        ('"$HOME"/bin/x a | sort', "$HOME/bin/x", "sort", False),
+        ("cat <<eof > a\nX\nTODO\npytest; x\neof\nls", "cat", "ls", False),
+        ("cat <<A <<-'B'\npytest\nA\n1 <<A\nC\n\tB\nls", "cat", "ls", False),
+        ("cd a && git -C b config --get x", "git", "git config", False),
+        (
+            "ls; for f in a b; do if true; then git diff --no-index a $f; fi; done",
+            "ls",
+            "git diff",
+            False,
+        ),
+        ("git config-x", "git", "git", False),
+        ("cat <<< EOF\nls | wc", "cat", "wc", False),
+        ("npm --prefix ui i -D vitest && yarn workspace a add jest", "npm", "yarn", False),
+        ("pnpm -C ui add vitest; uv tool install tox", "pnpm", "uv", False),
+        ("uv pip install pytest; bundle add rspec", "uv", "bundle", False),
+        ("conda install -n a pytest; pipx install nox", "conda", "pipx", False),
+        ("poetry add --group dev pytest; cargo install cargo-nextest", "poetry", "cargo", False),
+        ("composer require --dev phpunit; go get a.b/ava", "composer", "go", False),
         ("ls src;\n", "ls", "ls", True),
     ],
 )
@@ -758,6 +804,8 @@ _OF_SHELLS = ("bash -lc", "sh -c", "ssh build", "cd a && zsh -c", "powershell.ex
         *(f"{shell} 'cd b; pytest -q'" for shell in _OF_SHELLS),
         *("N=$(pytest -q)", "bash -c 'pytest'", "(pytest)", "cat <<MSG\na\nMSG\npytest"),
         *("pnpm -s test", "npm --prefix ui run test:unit", "pnpm --filter @a/b test | tail -5"),
+        *("npm run -s test", "npm --prefix ui test", "pnpm -C ui test", "pnpm -r run test"),
+        *("yarn workspace a run test", "pnpm -C ui add vitest && pnpm -C ui test"),
         *("yarn workspace a test", "node --test", "uv sync && pytest", "echo a && npm test"),
         *("cat <<EOF\na\nEOF\npytest\ncat <<TEXT\nb\nTEXT", "pip install -e . && pytest"),
     ],
@@ -766,7 +814,7 @@ def test_tests_may_run_inside_a_command(command):
     assert inputs_of(pl.Series([json.dumps({"command": command})]))["is_test"].item()
 
 
-@pytest.mark.parametrize("end", ["EOF", "PY", "MSG", "END", "JSON", "SQL", "NODE", "PY_EOF"])
+@pytest.mark.parametrize("end", ["EOF", "PY", "MSG", "END", "JSON", "SQL", "NODE", "PY_EOF", "a.b"])
 def test_what_a_text_in_a_command_names_is_not_run(end):
     command = f"cat <<'{end}' > a.txt\ngit reset --hard; pytest\n{end}\ngit status"
     found = inputs_of(pl.Series([json.dumps({"command": command})]))

@@ -188,6 +188,7 @@ BUDGET = add("attachment", attachment={"type": "budget_usd", "total": 0.01})
 AGAIN = add("user", message={"role": "user", "content": "Again"})
 CALL, RESULT, GOOD, EXIT = called, result(), answer("a", "end_turn"), exited
 LEAVES = add("user", message={"role": "user", "content": "<command-name>/exit</command-name>"})
+NOTED = add("user", isMeta=True, message={"content": "<command-name>/exit</command-name>"})
 CONTINUED = add("continued-in", after_s=5, uuid=None, continuedInSessionId="other")
 WAITS, OVER, RULE = "health.awaiting_model", "completed.turn_ended", "cancelled.stopped_by_rule"
 REFUSAL = "failed.content_filtered"
@@ -218,6 +219,7 @@ LAST_TURNS = {
     "one that looks like an interrupt": ("completed.ended_by_model", CALL, MODEL_END, STOPPED),
     "an interrupt": ("cancelled.user_interrupt", CALL, STOPPED),
     "a person who leaves during a call": ("cancelled.user_interrupt", CALL, LEAVES),
+    "words of the client about it": ("health.open_tool", CALL, NOTED),
     "a process that a person ended": ("cancelled.user_interrupt", CALL, LEAVES, EXIT),
     "a person who leaves after an answer": (OVER, UNSTOPPED, LEAVES),
     "a session that is opened again": (WAITS, CALL, LEAVES, AGAIN),
@@ -801,6 +803,28 @@ def test_a_subagent_that_its_parent_saw_complete_is_no_stall(tmp_path):
         "example"
     ]
     assert without == "a1"
+
+
+def test_repeated_lines_name_no_sum_that_a_report_of_a_subagent_exceeds(tmp_path):
+    parent, child = a_subagent(result={"status": "completed", "usage": {"output_tokens": 5108}})
+    parent.answer(say("a"), say("b"), stop="end_turn", usage=USAGE)
+    [message] = facts_of(tmp_path, parent, child).findings.filter(code="message.repeated")[
+        "message"
+    ]
+    assert "lines that repeat an answer" in message and "sum" not in message
+
+
+@pytest.mark.parametrize("is_end_known", [True, False])
+def test_slow_work_has_the_turns_whose_end_is_known(tmp_path, is_end_known):
+    transcript = begun_transcript()
+    CALL(transcript)
+    transcript.result("t", "It ran.", 7300.0)
+    if is_end_known:
+        GOOD(transcript)
+    AGAIN(transcript)
+    GOOD(transcript)
+    made = sa.report(facts_of(tmp_path, transcript), sections=["slow"]).summary["slow"]
+    assert (made["n_ended"], made["n_slow_ended"]) == (1, int(is_end_known))
 
 
 @pytest.mark.parametrize("later", [(), (AGAIN, GOOD), (AGAIN, GOOD, EXIT)])

@@ -346,6 +346,32 @@ def test_a_command_that_the_agent_stops_did_not_fail(tmp_path: Path, code, expec
     assert outcomes == ["unknown", expected]
 
 
+@pytest.mark.parametrize(
+    ("is_stopped_first", "code", "expected"),
+    [
+        pytest.param(True, 130, "interrupted", id="Ctrl+C"),
+        pytest.param(True, 1, "interrupted", id="an end of its own on Ctrl+C"),
+        pytest.param(True, 0, "ok", id="an orderly end on Ctrl+C"),
+        pytest.param(False, 1, "failed", id="it had failed before another one was stopped"),
+    ],
+)
+def test_the_end_of_a_stopped_command_is_no_failure(
+    tmp_path: Path, is_stopped_first, code, expected
+) -> None:
+    rollout = begun_rollout()
+    rollout.call("c", cmd="npm run dev")
+    rollout.result("c", RUNS_ON)
+    item = {"type": "CommandExecution", "id": "c", "exit_code": code, "aggregated_output": "^C"}
+    stop = {"session_id": 7, "chars": "\x03"}
+    if is_stopped_first:
+        rollout.call("p", "write_stdin", **stop)
+    rollout.event("item_completed", 1.0, item={**item, "status": "failed" if code else "completed"})
+    if not is_stopped_first:
+        rollout.call("p", "write_stdin", **stop)
+    rollout.result("p", f"Process exited with code {code}\nOutput:\n^C")
+    assert calls(facts_of(tmp_path, rollout))["outcome"].to_list() == [expected, "ok"]
+
+
 def test_a_plan_is_an_answer(tmp_path: Path) -> None:
     rollout = begun_rollout()
     rollout.say("I look first.", phase="commentary")
@@ -395,6 +421,8 @@ SCRIPTS = [
     ("running with cell ID 7", ["Script failed"], "unknown", None, None, None),
     ("completed", ['{"chunk_id":"a1","session_id":7,"output":"a"}'], "unknown", None, None, None),
     ("completed", ["a", "SESSION_ID=7"], "unknown", None, None, None),
+    ("completed", ["SESSION_ID=7\n"], "ok", None, None, None),
+    ("completed", ["a\nSESSION_ID=7\nb"], "ok", None, None, None),
 ]
 
 

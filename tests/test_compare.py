@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 import stateanalytics as sa
 from stateanalytics.comparing import MEASURES, compare
-from stateanalytics.core.windows import steps_between
 from stateanalytics.stats.intervals import newcombe, poisson_interval, wilson
 from tests.failures import run as failed_run
 from tests.failures import store
@@ -197,9 +196,6 @@ def test_steps_without_runs_are_zero_and_not_missing():
     how = {"window": ("2011-12-29", "2012-01-02"), "every": "1d", "tz": "Pacific/Apia"}
     days = asked("runs", [run("x", "completed", **then)], **how)
     assert days["value"].to_list() == [1.0, 0.0, 0.0]
-    ends = [datetime(2011, 12, day, 10, tzinfo=UTC) for day in (29, 30)]
-    last = steps_between(ends[0], ends[1] - timedelta(hours=1), "1d", "Pacific/Apia").collect()
-    assert last.rows() == [tuple(ends)]
 
 
 @pytest.mark.slow

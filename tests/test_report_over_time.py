@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
+from stateanalytics.core.windows import steps_between
 from stateanalytics.reporting import report
 from stateanalytics.reporting.sections.over_time import _chance_of_worst
 from tests.frames import AS_OF, ago, facts
@@ -99,6 +100,14 @@ def test_a_day_that_the_clock_skips_is_none():
     counted = [(row["label"], row["n"], row["n_open"], row["is_part"]) for row in steps]
     days = ("Thu 29 Dec", "Sat 31 Dec", "Sun 1 Jan", "Mon 2 Jan")
     assert counted == [(day, int(day == days[0]), 0, False) for day in days]
+
+
+@pytest.mark.parametrize("every", ["1d", "12h"])
+def test_the_last_step_before_a_day_that_the_clock_skips_has_an_end(every):
+    last = datetime(2011, 12, 30, 9, 59, tzinfo=UTC)
+    steps = steps_between(last - timedelta(days=1), last, every, "Pacific/Apia").collect()
+    assert steps["until"].to_list()[-1] == last + timedelta(minutes=1)
+    assert steps["until"][:-1].equals(steps["from_at"][1:])
 
 
 @pytest.mark.slow

@@ -235,7 +235,7 @@ class Inputs(Columns, key=("input_digest",)):
 
     input_digest = Text("digest of what it was called with: equal digests are equal inputs")
     target = Text("the file, the host of a URL, or the first word of a command")
-    last_command = Text("of a command line: first word of its last command, whose exit code it has")
+    last_command = Text("of a command line: program of its last command, whose exit code it has")
     is_test = YesNo("it runs tests, by a known runner, or reads the summary of one that ran on")
     is_undo = YesNo("of a command line: it takes back changes in git")
     is_look = YesNo("of a command line: it reads something and changes nothing")

@@ -37,10 +37,10 @@ def instant(at: datetime) -> pl.Expr:
 
 
 def in_zone(local: pl.Expr, zone: str) -> pl.Expr:
-    """A time that a clock shows, as a moment; where clocks skip it, an hour later."""
+    """A time that a clock shows, as a moment; where clocks skip it, an hour or a day later."""
     return pl.coalesce(
         at.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
-        for at in (local, local + pl.duration(hours=1))
+        for at in (local, local + pl.duration(hours=1), local + pl.duration(days=1))
     )
 
 
@@ -52,12 +52,12 @@ def step_of(name: str, every: str, zone: str) -> pl.Expr:
 def steps_between(first: datetime, last: datetime, every: str, zone: str) -> pl.LazyFrame:
     """Every step from that of one moment to that of another: ``from_at`` and ``until``."""
     begin, end = (_on_clock(instant(at), every, zone) for at in (first, last))
-    after = end.dt.offset_by(every).dt.offset_by(every)
-    local = pl.datetime_range(begin, after, every, time_unit="us")
-    # A step that the clock skips begins with the next one, or is none.
-    begun = pl.LazyFrame().select(from_at=in_zone(local, zone), is_asked=local <= end).drop_nulls()
+    local = pl.datetime_range(begin, end, every, time_unit="us")
+    until = in_zone(local.dt.offset_by(every), zone)
+    # A step that the clock skips begins with the next one.
+    begun = pl.LazyFrame().select(from_at=in_zone(local, zone), until=until)
     steps = begun.unique("from_at", keep="last", maintain_order=True)
-    return steps.with_columns(until=pl.col("from_at").shift(-1)).filter("is_asked").drop("is_asked")
+    return steps.with_columns(until=pl.coalesce(pl.col("from_at").shift(-1), "until"))
 
 
 def _on_clock(moment: pl.Expr, every: str, zone: str) -> pl.Expr:

@@ -64,9 +64,14 @@ _TELLING = tuple(
     for begins in (
         r"--- FAIL: (?!<)|FAILED (?=\S+::)|E {1,3}(?=\S)|CONFLICT \(|! \[(?:remote )?rejected",
         r"(?:<\*>:){2,3} (?=[^\s<#])",
-        r"(?<![a-z] )(?:[\w-]+: )?(?i:error|fatal|panic|unknown flag)(?:\[\S+\])?: |[\w.]+Error: ",
+        r"(?<![a-z] )(?:[\w-]+: )?(?i:error|fatal|panic|unknown flag)(?:\[\S+\]| TS\d+)?: "
+        r"|[\w.]+Error: |(?<=━ )[×!] (?=\S)|error: unknown option ",
         r"<\*> issues: |\S+: (?:\*\*\* |(?:[^:]{1,60}: )?(?i:not found|no such file|no match))",
     )
+)
+# What runners of tasks print before a command does: the command itself, and its task.
+_ECHOED = re.compile(
+    r"^\[[\w:.-]+\] \$ .*(?=\[[\w:.-]+\] ERROR )|^(?:> \S+ [\w:.-]+ (?:<\*> )?)+> "
 )
 _TOOL = re.compile(r"(?:^|: )([A-Z][A-Za-z]+) (?:exited|failed|timed out)\b")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
@@ -233,7 +238,7 @@ def _telling(said: str) -> str:
     """What a title has no room for from its beginning, from the part on that says what failed."""
     found = (begins.search(said) for begins in _TELLING if len(said) > LONGEST_TITLE)
     first = next(filter(None, found), None)
-    return said[first.start() :].lstrip("<*>: ") if first else said
+    return said[first.start() :].lstrip("<*>: ") if first else _ECHOED.sub("", said)
 
 
 def is_telling(text: str) -> bool:

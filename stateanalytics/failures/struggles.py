@@ -59,6 +59,13 @@ _NO_SERVER = (
     r"|(?:no such tool available|unsupported call):? *mcp__)"
 )
 _NO_SERVER_OF_MCP = rf"(?i)\b{_AWAY}|no such tool available|^unsupported call"
+_NO_COMMAND = 127
+_UNSTARTED = (
+    r"(?i)command (?:\S+ )?not found|\bsh: .{0,60}: not found|no such command|no module named"
+    r"|cannot find (?:module|package)|unsupported[ _](?:engine|environment)|ebadengine"
+    r"|requires node\b"
+)
+"""Why a runner of tests did not start, without a summary of tests."""
 _FENCED = (
     r"(?im)\A\W*(?:(?:execution )?error:?\s*|exec_command failed[^:]*:\s*|CreateProcess[^:]*:\s*)*"
     r"(?:sandbox(?:ed)? ?(?:error|\(?denied)|failed in sandbox|command was denied by the sandbox)"
@@ -245,7 +252,11 @@ def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
     # One that runs on in the background may have passed.
     runs_on = (pl.col("outcome") == "unknown") & pl.col("ended_at").is_not_null()
     ended = pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILURES)) | runs_on
-    tested = rows.lazy().filter("is_test", ended).sort("place")
+    # Where the runner did not start, what stopped it is the cause, and no test failed.
+    is_unstarted = (pl.col("exit_code") == _NO_COMMAND) | pl.col("message").str.contains(_UNSTARTED)
+    is_unstarted &= pl.col("is_failed") & pl.col("test_result").is_null()
+    began = ~is_unstarted.fill_null(value=False)
+    tested = rows.lazy().filter("is_test", ended, began).sort("place")
     last = tested.group_by(_THREAD, maintain_order=True).tail(1)
     is_red = pl.coalesce(pl.col("test_result") == "failed", "is_failed")
     return _signs(collected(last.filter(is_red)), "tests_failing")

@@ -6,6 +6,7 @@ what a call was about; summaries of tests and phrases are looked for, and only t
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -27,23 +28,36 @@ _ARGUMENTS = r'"(?:command|cmd)"\s*:\s*\[\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\
 _SCRIPT = rf'^"(?:[^"]*/)?(?:ba|z|da|k|fi)?sh"\s*,.*?{_TEXT}\s*$'
 _BETWEEN = r'"\s*,\s*"'
 _VALUE = r"""(?:"[^"]*"|'[^']*'|\\.|[^\s;&|])*"""
-_SET = rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:sudo|time|nice|exec|env|xargs)\s+|timeout\s+\S+\s+)*"
+_SET = (
+    rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:sudo|time|nice|exec|env|xargs|then|do|else)\s+"
+    r"|timeout\s+\S+\s+)*"
+)
 _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
-_FIRST = rf"{_CHANGED_FOLDER}{_SET}([^\s;|&<>()]+)"
+_NAME = r"""((?:"[^"\n]*"|'[^'\n]*'|[^\s;|&<>()])+)"""
+_QUOTES = "[\"']"
+_FIRST = rf"{_CHANGED_FOLDER}{_SET}{_NAME}"
 _LAST_COMMAND = r"([^;|&\n]*)$"
-_PROGRAM = rf"^\s*{_SET}([^\s;|&<>()]+)"
+_PROGRAM = rf"^\s*{_SET}{_NAME}"
+_OF_GIT = (
+    rf"^\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
+    r"(config|diff|grep|check-ignore|merge-base)(?:\s|$)"
+)
+"""Commands of git that are named, since their exit code may be an answer."""
+_OPTION = r"-[^\s;&|]+[ \t]+(?:[^\s;&|-][^\s;&|]*[ \t]+)?|workspace[ \t]+\S+[ \t]+"
+"""An option, with its value if it has one; a workspace stands where options do."""
 TESTS = (
     r"(?:^|[\s;&|/(\"'])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
     r"unittest|go\s+test|cargo\s+(?:test|nextest)|node\s+--test|(?:npm|pnpm|yarn|bun|deno)\s+"
-    r"(?:-[^\s;&|]+[ \t]+(?:[^\s;&|-][^\s;&|]*[ \t]+)?|workspace[ \t]+\S+[ \t]+)*"
-    r"(?:run\s+)?test\S*|"
+    rf"(?:{_OPTION}|run\s+)*test\S*|"
     r"(?:mvn|gradle|\./gradlew|\./mvnw|make|rake|dotnet|bazel|swift|mix|sbt)\s+(?:\S+\s+)*?"
     r"(?:test|check|verify))(?:$|[\s;&|:)\"'])"
 )
 """Runners of tests that people use, each by the words that it is started with."""
 _NO_TESTS = (
-    r"\b(?:npm|pnpm|yarn|bun|pip[3x]?|uv|poetry|cargo|gem|composer|brew|apt(?:-get)?)[ \t]+"
-    r"(?:-\S+[ \t]+)*(?:i|add|(?:un)?install|remove|update|ls|list|why|info|view|show)\b[^;&|\n]*"
+    r"\b(?:[cp]?npm|yarn|bun|deno|pip[3x]?|uv|pdm|poetry|(?:mini|micro)?(?:conda|mamba)|cargo|gem"
+    r"|bundle|composer|dotnet|go|brew|apk|apt(?:-get)?|dnf|yum|choco|winget)[ \t]+"
+    rf"(?:{_OPTION}|(?:tool|global|pip)[ \t]+)*(?:i|add|get|create|require|download|(?:un)?install"
+    r"|remove|update|upgrade|ls|list|why|info|view|show)\b[^;&|\n]*"
     r"|\b(?:e?grep|rg|which|ls|find|cat|head|tail|sed|echo|pgrep|pkill)[ \t][^;&|\n$]*"
     r"|\S+[ \t]+--(?:version|help)\b"
 )
@@ -71,22 +85,20 @@ _NO_UNDOING = (
 """Parts of such commands that leave files as they are."""
 _WORKTREE = r"restore\b[^;&|\n]*[ \t](?:--worktree|-W|-SW|-WS)\b"
 _STRING = r"""(?s:"(?:[^"\\]|\\.)*"|'[^']*')"""
+_QUOTED_PATH = r"""(?:"[\w$.:~ -]*[/\\][^"\n]*"|'[\w.:~ -]*[/\\][^'\n]*')"""
 _SHELL = (
     r"(?:^|[\s;&|(/])(?:(?:ba|z|da|k|fi|s|pw)?sh|powershell|su|eval)(?:\.exe)?[ \t][^;&|\n\"'\\]*"
 )
 _NOT_OF_PROGRAMS = {
-    **{
-        rf"(?s)<<-?\s*[\"'\\]?{end}\b[\"']?([^\n]*)\n.*?\n\s*{end}\b": "<<${1}"
-        for end in ("EOF", "PY", "MSG", "END", "JSON", "SQL")
-    },
-    # With another word, a text ends with the first line that is one word in capitals.
-    r"(?sm)<<-?[ \t]*[\"'\\]?[A-Za-z_]\w*[\"']?([^\n]*)\n.*?^\s*[A-Z][A-Z\d_]*[ \t]*$": "<<${1}",
     rf"({_STRING}|\\.)|(?m:^|[ \t;])#[^\n]*": "${1}",
-    # A text in quotes is a message or a pattern, but for the command of a shell.
-    rf"(\A\s*{_STRING}|{_SHELL}{_STRING}|\\.)|{_STRING}": "${1}",
-    r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|[\s;]+\z": " ",
+    # A text in quotes is a message or a pattern, but for a program and the command of a shell.
+    rf"(\A\s*{_STRING}|[;&|]\s*{_QUOTED_PATH}|{_SHELL}{_STRING}|\\.)|{_STRING}": "${1}",
+    r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|(?:[\s;]+(?:fi|done|esac))*[\s;]*\z": " ",
 }
 """What says nothing of the programs that a command line runs, and what is kept of it."""
+
+_DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*[\"'\\]?([A-Za-z_][\w.-]*)[\"']?")
+"""The beginning of a here-document, and the word that ends it."""
 
 _MOST_RESULT_CHARS = 4000
 _TIMES = r"\b\d+(?:\.\d+)?\s?(?:ms|s|sec|seconds)\b|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?"
@@ -138,6 +150,8 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     raw = pl.coalesce(text.str.extract(_COMMAND), listed.str.extract(_SCRIPT), words)
     escaped = {r"\r": "", r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
     command = raw.str.replace_many(list(escaped), list(escaped.values()))
+    documents = pl.when(command.str.contains("<<", literal=True)).then(command)
+    command = pl.coalesce(documents.map_elements(_without_documents, pl.String), command)
     for pattern, kept in _NOT_OF_PROGRAMS.items():
         command = command.str.replace_all(pattern, kept)
     # Kernels also look at what lies below a null.
@@ -146,9 +160,10 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     whole, first = pl.col("command"), pl.col("first")
     name = whole.str.replace_all(r"\$\([^()]*\)", " ")
     found = pl.DataFrame(columns).with_columns(command=command)
-    found = found.with_columns(first=name.str.extract(_FIRST))
+    found = found.with_columns(first=name.str.extract(_FIRST).str.replace_all(_QUOTES, ""))
     other = pl.when(first.is_null()).then(text).otherwise(pl.lit(""))
     target = pl.coalesce(first, *(other.str.extract(place) for place in (_PATCHED, _PATH, _HOST)))
+    last = name.str.extract(_LAST_COMMAND)
     patch = pl.when(text.str.contains(_PATCH)).then(text).otherwise(pl.lit(""))
     patch = patch.str.replace_all("\\n", "\n", literal=True)
     edits = found.select(
@@ -158,14 +173,30 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     return INPUTS.conform(
         found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
             target=target.str.slice(0, _MOST_NAME_CHARS),
-            last_command=name.str.extract(_LAST_COMMAND)
-            .str.extract(_PROGRAM)
-            .str.slice(0, _MOST_NAME_CHARS),
+            last_command=pl.coalesce(
+                pl.format("git {}", last.str.extract(_OF_GIT)),
+                last.str.extract(_PROGRAM).str.replace_all(_QUOTES, ""),
+            ).str.slice(0, _MOST_NAME_CHARS),
             is_test=_is_test(whole),
             is_undo=_is_undo(whole),
             is_look=name.str.contains(_LOOKING),
         )
     )
+
+
+def _without_documents(command: str) -> str:
+    """A command without the texts of its here-documents, each of which ends at its own word."""
+    # Row by row: patterns of polars cannot repeat a word. No line is searched twice.
+    lines = command.split("\n")
+    ends = [line.strip().rstrip("`\"');") for line in lines]
+    last, kept, number = {end: number for number, end in enumerate(ends)}, [], -1
+    while (number := number + 1) < len(lines):
+        kept.append(_DOCUMENT.sub("<<", lines[number]))
+        for word in _DOCUMENT.findall(lines[number]):
+            if last.get(word, 0) > number:
+                number = ends.index(word, number + 1)
+                kept.append(lines[number].strip().removeprefix(word))
+    return "\n".join(kept)
 
 
 def _is_test(command: pl.Expr) -> pl.Expr:

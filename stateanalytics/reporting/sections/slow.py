@@ -24,18 +24,18 @@ def summarize_slow(material: Material) -> Plain:
     is_slow = pl.col("duration_s") > limit_s
     # A pause between attempts, or a wait for the next prompt, is not part of the work.
     attempts = material.attempts.lazy().filter(pl.col("ending") != "running")
-    is_turn = (pl.col("entity_type") == "turn").any()
-    of_known_end = pl.col("duration_s").filter(pl.col("left_out").is_null()).max()
+    is_turn, is_known = pl.col("entity_type") == "turn", pl.col("left_out").is_null()
+    longest_s = pl.col("duration_s").filter(is_known).max()
     longest = attempts.group_by(SESSION_KEY).agg(
-        longest_s=pl.when((pl.len() > 1) | is_turn).then(of_known_end), has_turns=is_turn
+        longest_s=pl.when((pl.len() > 1) | is_turn.any()).then(longest_s),
+        has_turns=(is_turn & is_known).any(),
     )
-    # A session that waits for people has no end of its own; its turns have.
-    has_end = (
+    # A session that waits for people has no end of its own; its turns have, if that was recorded.
+    has_duration = pl.col("has_turns") | (
         (pl.col("duration_s") >= 0)
         & ~pl.col("is_end_approximate").fill_null(False)
         & ~pl.col("end_written_by").is_in(["observer", "import"]).fill_null(False)
     )
-    has_duration = pl.when("has_turns").then(pl.col("longest_s").is_not_null()).otherwise(has_end)
     ended = (
         material.ended_runs.join(longest, on=SESSION_KEY, how="left")
         .filter(has_duration)

@@ -244,7 +244,7 @@ def _what() -> pl.Expr:
         "summary": pl.col("is_summary"),
         # Only its neighbours show whether a command is for the model: see `folding`.
         "caveat": is_meta & begins_caveat,
-        "exit": is_own & head.str.contains(_EXIT),
+        "exit": is_own & ~is_meta & head.str.contains(_EXIT),
         "command": is_own & ~is_meta & begins_command,
         "output": is_own & ~is_meta & begins_local,
         "hidden": is_own & (begins_bash | (is_meta & ~begins_injected)),

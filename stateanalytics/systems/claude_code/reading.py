@@ -139,10 +139,9 @@ def _repeated_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame)
     """How many lines repeat an answer, and how many tokens their sum would be."""
     answers = messages.filter(~pl.col("is_side_request"))
     n_tokens, n_all_lines = answers["n_output_tokens"].sum(), sessions["naive_output_tokens"].sum()
-    message = (
-        f"lines that repeat an answer: the sum over all of them is {n_all_lines:,} output tokens "
-        f"instead of {n_tokens:,}"
-    )
+    # The last answer of a subagent that was cut off has its parent's count, which no line has.
+    more = f": the sum over all of them is {n_all_lines:,} output tokens instead of {n_tokens:,}"
+    message = "lines that repeat an answer" + (more if n_all_lines > n_tokens else "")
     n_repeats = int(answers["n_lines"].sum()) - answers.height
     return counted(source, NAME, "message.repeated", "info", message, n_rows=n_repeats)
 

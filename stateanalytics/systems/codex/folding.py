@@ -365,15 +365,20 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     has_ended = (~is_poll & pl.col("is_background")).any().over(*THREAD, "exit_code")
     is_other = is_poll & has_exited & has_ended
     is_own = pl.when(~is_other.fill_null(value=False))
+    # A command that the agent stops with Ctrl+C has no failure of its own: neither where the call
+    # that stops it says so, nor where its own event does, which is later and has the same code.
+    stops, is_bad = pl.col("stops"), pl.col("exit_code") != 0
+    stopped_at = at.filter(stops).min().over(*THREAD, "exit_code")
+    is_later = ~is_poll & pl.col("is_background") & (pl.col("ended_at") >= stopped_at)
+    is_stopped = is_bad & (is_later | is_own.then(stops))
     joined = joined.with_columns(
+        is_stopped.fill_null(value=False).alias("is_stopped"),
         is_own.then(pl.col("exit_code", "error_message")).name.keep(),
         is_error=is_own.then("is_error").otherwise(pl.lit(value=False)),
     )
     # Codex ends what still runs in the background when a turn ends.
     is_ended = (pl.col("is_background") & (pl.col("exit_code") == -1)).fill_null(value=False)
-    # A command that the agent stops with Ctrl+C has no failure of its own.
-    is_stopped = (pl.col("stops") & (pl.col("exit_code") != 0)).fill_null(value=False)
-    is_cancelled = pl.col("is_cancelled") | is_ended | is_stopped
+    is_cancelled = pl.col("is_cancelled") | is_ended | pl.col("is_stopped")
     is_over = is_cancelled | pl.col("is_declined").fill_null(value=False)
     causes = {
         "permission_rejected": pl.col("is_declined"),

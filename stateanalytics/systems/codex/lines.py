@@ -60,8 +60,9 @@ _HEAD_IN_SCRIPT = (
 )
 _EXIT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"exit_code"\s*:\s*(%s)\b'
 _OUTPUT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"output"\s*:\s*"'
-# Without an exit code, a command that has a session runs on; some scripts print only that.
-_RUNS_ON_IN_SCRIPT = rf'(?im){_RESULT_IN_SCRIPT}"session_id"\s*:\s*\d|^session_id\W{{1,3}}\d+$'
+# Without an exit code, a command that has a session runs on; some scripts print only that, as a
+# text of its own, which the output of a command is not: that ends its line.
+_RUNS_ON_IN_SCRIPT = rf'(?i){_RESULT_IN_SCRIPT}"session_id"\s*:\s*\d|^session_id\W{{1,3}}\d+$'
 _UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|(?:String\.raw)?['`]((?:[^'`\\]|\\.)*)['`])"""
 _COMMAND_IN_SCRIPT = rf'\bcmd"?\s*[:=]\s*{_QUOTED}'
@@ -191,7 +192,7 @@ def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
     whole = texts.list.join("\n")
     code = pl.coalesce(*(whole.str.extract(exited) for exited in exits))
     is_done = (pl.col("script") == "completed") & code.is_null()
-    runs_on = is_done & whole.str.contains(_RUNS_ON_IN_SCRIPT)
+    runs_on = is_done & texts.list.eval(text.str.contains(_RUNS_ON_IN_SCRIPT)).list.any()
     return rows.with_columns(
         output=pl.when(is_printed).then(printed).otherwise(output),
         exit_code=pl.coalesce(pl.col("exit_code").cast(pl.String), code),
