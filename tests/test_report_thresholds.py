@@ -64,13 +64,14 @@ def test_changes_stand_first_and_every_row_says_why(section):
     assert not [row for row in section["rows"] if not row["in_words"].endswith(".")]
 
 
-def test_what_small_kinds_borrow_stands_apart_from_advice(section, report):
-    borrowed = {row["name"]: row["in_words"] for row in section["borrowed"]}
-    assert "stale.engine" in borrowed
-    assert not borrowed.keys() & {row["name"] for row in section["rows"]}
-    assert all("Borrowed from" in words for words in borrowed.values())
-    page = report.as_html()
-    assert page.index("what they borrow from the others") > page.index(section["rows"][0]["name"])
+def test_what_is_known_without_advice_stands_apart_from_it(section, report):
+    known = {row["name"]: row["in_words"] for row in section["undecided"]}
+    assert "Borrowed from" in known["stale.engine"]
+    assert not known.keys() & {row["name"] for row in section["rows"]}
+    assert all(words.startswith("Not enough data: ") for words in known.values())
+    page, first = report.as_html(), section["rows"][0]["name"]
+    assert page.index("thresholds with too few runs for advice") > page.index(first)
+    assert page.count("waits less") >= sum("waits less" in words for words in known.values()) > 2
 
 
 @pytest.mark.slow

@@ -25,7 +25,9 @@ def summarize_thresholds(material: Material) -> Plain:
     """
     whole = material.whole
     advice = recommend(whole.facts, policy=whole.policy, rows=whole.ever)
-    known = advice.frame.filter(pl.col("verdict") != "not_enough_data").sort(
+    has_data = pl.col("verdict") != "not_enough_data"
+    is_seen = (pl.col("n") > 0) | pl.col("borrowed_s").is_not_null()
+    known = advice.frame.filter(has_data).sort(
         pl.col("verdict").replace_strict({name: place for place, name in enumerate(SAID)}),
         -(pl.col("gain_low") / pl.col("loss_today")),
         "name",
@@ -46,9 +48,10 @@ def summarize_thresholds(material: Material) -> Plain:
             }
             for row in plain_rows(known)
         ],
-        "borrowed": [
+        # Too few for advice, but not nothing: what each value would cut, or what others borrow.
+        "undecided": [
             _row(row, "name", "in_words")
-            for row in plain_rows(advice.frame.filter(pl.col("borrowed_s").is_not_null()))
+            for row in plain_rows(advice.frame.filter(~has_data, is_seen))
         ],
         "worksheet": _worksheet(advice, known),
         "review": _review(whole),
