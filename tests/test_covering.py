@@ -109,7 +109,7 @@ def test_the_limits_of_the_sample():
     known = frame.filter(pl.col("limit_s").is_not_null())
     assert known.height >= 2
     assert (known["n_needed"] == 19).all()
-    assert known["in_words"].str.contains("At most 5 %").all()
+    assert known["in_words"].str.contains("About 5 % or fewer").all()
     stricter = sa.thresholds.covering(demo, loses=0.01, by="kind")
     both = stricter.join(frame, on="kind").filter(pl.col("limit_s").is_not_null())
     assert (both["limit_s"] >= both["limit_s_right"]).all()

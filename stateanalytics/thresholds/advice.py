@@ -271,7 +271,7 @@ def covering(
     --------
     >>> from stateanalytics import demo
     >>> covering(demo(), by="kind").filter(kind="play")["in_words"].item()
-    'At most 5 % of invocations like these 101 that end well take longer than 1 h 23 min.'
+    'About 5 % or fewer of invocations like these 101 that end well take longer than 1 h 23 min.'
     """
     checked_snapshot(snap, "thresholds.covering")
     check_share("loses", loses, 0.05)
