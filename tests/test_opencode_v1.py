@@ -92,20 +92,6 @@ def test_an_answer_that_stopped_to_call_a_tool_is_not_idle(tmp_path, parts, n):
     assert turns["n_idle_answers"].to_list() == [n]
 
 
-@pytest.mark.parametrize(
-    ("finish", "parts", "health"),
-    [
-        *(("stop", [v1_call()], "process_dead"), ("other", [v1_call()], "process_dead")),
-        *(("stop", [TEXT], "ok"), ("stop", [v1_call("StructuredOutput")], "ok")),
-    ],
-)
-def test_nothing_after_an_answer_that_calls_a_tool_is_no_end(tmp_path, finish, parts, health):
-    calling = v1_message(2, finish=finish, parts=parts)
-    shown = session_of(v1_export(tmp_path, PROMPT, calling, n_silent_s=4 * 3600))
-    assert shown["health"] == health
-    assert (shown["outcome"] == "completed") is (health == "ok")
-
-
 def test_a_prompt_that_waits_is_dropped_with_the_work_that_a_person_stops(tmp_path):
     times = {"created": T0 + 20_000, "completed": T0 + 35_000}
     stopped = v1_message(2, time=times, error={"name": "MessageAbortedError", "data": {}})
@@ -147,8 +133,8 @@ CALLS = {
 def test_a_call_that_completed_without_success_is_none(tmp_path, name):
     call, code = CALLS[name]
     expected = (code.split(".")[0] or "succeeded", code and f"invocation.{code}")
-    calling = v1_message(2, finish="tool-calls", parts=[TEXT, call])
-    facts = v1_export(tmp_path, PROMPT, calling, v1_message(3, parentID="msg_1", parts=[TEXT]))
+    answer = v1_message(2, parts=[TEXT, call])
+    facts = v1_export(tmp_path, PROMPT, answer)
     told = sa.states(facts).filter(entity_type="tool_call").row(0, named=True)
     assert (told["lifecycle"], told["reason_codes"] or "") == expected
     reasons = facts.entities.filter(entity_type="tool_call")["recorded_reasons"].item()

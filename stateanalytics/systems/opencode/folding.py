@@ -347,7 +347,7 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
         "is_question": pl.col("says").last().eq_missing("asks"),
         "is_blocked": pl.col("is_blocked").any(),
         "n_unknown_finishes": unknown.sum().cast(pl.Int64),
-        **_lasts(last_state="state", last_finish="finish", is_calling="calls"),
+        **_lasts(last_state="state", last_finish="finish"),
         **{name: total(name) for name in SUMS},
     }
 
@@ -355,8 +355,7 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
 def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
     """Add an outcome where there is no end: from the last step in era A, else by later work."""
     is_end = pl.col("last_finish").is_in(["stop", "length", "unknown", "error"])
-    is_end = (is_end & pl.col("is_calling").is_null()) | is_content_filter("last_finish")
-    is_over = (pl.col("last_state") == "ended") & is_end
+    is_over = (pl.col("last_state") == "ended") & (is_end | is_content_filter("last_finish"))
     of_last_step = {"failed": pl.col("last_state") == "failed", "succeeded": is_over}
     by_last_step = pl.when("is_era_a").then(first_that_holds(of_last_step))
     is_from_step = pl.col("outcome").is_null() & by_last_step.is_not_null()
@@ -637,10 +636,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     )
     joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
-    is_calling = (pl.col("last_finish") == "tool-calls") | (
-        pl.col("is_calling") & pl.col("last_finish").is_not_null() & ~pl.col("is_by_person")
-    )
-    called_tools = done & is_calling & ~pl.col("is_shaped")
+    called_tools = done & (pl.col("last_finish") == "tool-calls") & ~pl.col("is_shaped")
     # A loop of calls asks for permission outside of any call.
     is_refused = pl.col("error_message").str.contains(_REJECTED)
     is_rejected = ((called_tools & pl.col("is_rejected")) | is_refused).fill_null(value=False)
