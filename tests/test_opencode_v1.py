@@ -106,6 +106,23 @@ def test_nothing_after_an_answer_that_calls_a_tool_is_no_end(tmp_path, finish, p
     assert (shown["outcome"] == "completed") is (health == "ok")
 
 
+def test_a_session_counts_children_in_other_files(tmp_path):
+    for name, parent in {
+        "ses_a": None,
+        "ses_b": "ses_a",
+        "ses_c": "ses_a",
+        "ses_d": "ses_c",
+    }.items():
+        info = {"id": name, "version": "1.18.33", "time": {"created": T0, "updated": T0}}
+        exported = {
+            "info": info | ({"parentID": parent} if parent else {}),
+            "messages": [{"info": PROMPT["info"] | {"sessionID": name}, "parts": []}],
+        }
+        (tmp_path / f"{name}.json").write_text(json.dumps(exported))
+    sessions = sa.read(tmp_path).entities.filter(entity_type="session").sort("entity_id")
+    assert sessions["n_children"].to_list() == [2, None, 1, None]
+
+
 def test_a_prompt_that_waits_is_dropped_with_the_work_that_a_person_stops(tmp_path):
     times = {"created": T0 + 20_000, "completed": T0 + 35_000}
     stopped = v1_message(2, time=times, error={"name": "MessageAbortedError", "data": {}})

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from stateanalytics.core.facts import (
     map_frames,
     unevaluated,
 )
-from stateanalytics.core.joins import is_scalar, pool
+from stateanalytics.core.joins import is_scalar, left_joined, pool
 from stateanalytics.io.archive.manifests import Look
 from stateanalytics.io.as_of import as_utc, future_findings, newest_proven, oldest_proven
 from stateanalytics.io.budget import OVER_BUDGET, BudgetSpentError
@@ -360,9 +361,8 @@ class Pooled:
         )
         is_given, parts = as_of_from == "given", self.parts
         ahead = [] if is_given else [future_findings(part, part.label, as_of) for part in parts]
-        of_parts = [part.findings for part in parts]
         twice = [noted(place.label, "", "source.named_twice") for place in self.duplicates]
-        findings = all_findings(*of_parts, *ahead, *twice, self.findings)
+        findings = all_findings(*(part.findings for part in parts), *ahead, *twice, self.findings)
         whole = changed_facts(self._whole, findings=findings, as_of=as_of, as_of_from=as_of_from)
         facts = with_notes(whole, rewound(whole, as_of)) if is_given else whole
         if len({part.system for part in parts}) > 1:
@@ -411,10 +411,11 @@ class Pooled:
     def _whole(self) -> Facts:
         """All rows of the inputs, before an instant is chosen."""
         parts = self.parts
-        names = dict.fromkeys(name for part in parts for name in part.details)
+        own = [unevaluated(part.details) for part in parts]
         frames = detail_frames(frozenset(part.system for part in parts))
+        entities = pool([part.entities for part in parts], schema.ENTITIES)
         return Facts(
-            entities=pool([part.entities for part in parts], schema.ENTITIES),
+            entities=entities if len(parts) == 1 else _with_children(entities),
             transitions=pool([part.transitions for part in parts], schema.TRANSITIONS),
             events=pool([part.events for part in parts], schema.EVENTS),
             findings=schema.FINDINGS.empty(),
@@ -422,11 +423,8 @@ class Pooled:
             as_of=datetime.max.replace(tzinfo=UTC),
             details=Frames(
                 {
-                    name: _pooled_lazily(
-                        frames[name],
-                        [unevaluated(part.details)[name] for part in parts if name in part.details],
-                    )
-                    for name in names
+                    name: _pooled_lazily(frames[name], [of[name] for of in own if name in of])
+                    for name in dict.fromkeys(name for of in own for name in of)
                 }
             ),
             inputs=_inputs(self.readings),
@@ -460,21 +458,28 @@ def _pooled(shape: schema.Frame, *frames: pl.DataFrame) -> pl.DataFrame:
     return pool(frames, shape)
 
 
+def _with_children(entities: pl.DataFrame) -> pl.DataFrame:
+    """Entities; sessions of one input are children of those of another that are their parents."""
+    key = ["system", "entity_type", "entity_id"]
+    children = entities.filter(entity_type="session", parent_type="session")
+    named = children.select("source", *key[:2], entity_id="parent_id", child="entity_id")
+    others = named.join(entities, on=["source", *key], how="anti")
+    counts = others.group_by(key).agg(n=pl.col("child").n_unique())
+    # The other columns stay as they are: those of one value take no memory.
+    joined = left_joined(entities.select(*key, "n_children"), counts, on=key)
+    n_all = pl.coalesce(pl.col("n_children").fill_null(0) + pl.col("n"), "n_children")
+    return entities.with_columns(joined.select(n_children=n_all).to_series())
+
+
 def _inputs(readings: Sequence[Reading]) -> tuple[Path, ...]:
     """All paths that were opened: of the places, their companions, and what these name."""
-    companions = (
-        path
-        for each in readings
-        for path in (*companions_of(each.place, each.part.system), *each.part.inputs)
-    )
-    return tuple(dict.fromkeys([*(each.place.path for each in readings), *companions]))
+    named = [(*companions_of(each.place, each.part.system), *each.part.inputs) for each in readings]
+    return tuple(dict.fromkeys([*(each.place.path for each in readings), *chain(*named)]))
 
 
 def _counted(facts: Facts) -> pl.DataFrame:
     """The inputs, with how many rows of each are used."""
     counts = [f"n_{name}" for name in FRAMES]
-    rows = facts.sources.drop(counts)
-    for name, count in zip(FRAMES, counts, strict=True):
-        n_rows = getattr(facts, name)["source"].value_counts(name=count)
-        rows = rows.join(n_rows, on="source", how="left", maintain_order="left")
+    n_rows = (getattr(facts, name)["source"].value_counts(name=f"n_{name}") for name in FRAMES)
+    rows = left_joined(facts.sources.drop(counts), *n_rows, on="source")
     return schema.SOURCES.conform(rows.with_columns(pl.col(counts).fill_null(0)))

@@ -637,10 +637,9 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     )
     joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
-    is_calling = (pl.col("last_finish") == "tool-calls") | (
-        pl.col("is_calling") & pl.col("last_finish").is_not_null() & ~pl.col("is_by_person")
-    )
-    called_tools = done & is_calling & ~pl.col("is_shaped")
+    finish, is_whole = pl.col("last_finish"), pl.col("is_shaped") | pl.col("is_by_person")
+    is_calling = (finish == "tool-calls") | (pl.col("is_calling") & finish.is_not_null())
+    called_tools = done & is_calling & ~is_whole
     # A loop of calls asks for permission outside of any call.
     is_refused = pl.col("error_message").str.contains(_REJECTED)
     is_rejected = ((called_tools & pl.col("is_rejected")) | is_refused).fill_null(value=False)
