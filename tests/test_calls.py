@@ -70,7 +70,7 @@ def told(folder, client, commands, name="one"):
         ("rg", "cat", "Exit code 1\ncat: a: No such file or directory", "failed"),
         ("make", "cat", "Exit code 1", "failed"),
         ("cd", "git config", "Exit code 1", "expected_nonzero"),
-        ("git", "git diff", "Exit code 1\ndiff --git a/x b/x", "expected_nonzero"),
+        ("git", "git diff --no-index", "Exit code 1\ndiff --git a/x b/x", "expected_nonzero"),
         ("git", "git", "Exit code 1\nerror: failed to push some refs", "failed"),
     ],
 )
@@ -772,13 +772,8 @@ def test_any_text_is_an_input(text):
         ("cat <<eof > a\nX\nTODO\npytest; x\neof\nls", "cat", "ls", False),
         ("cat <<A <<-'B'\npytest\nA\n1 <<A\nC\n\tB\nls", "cat", "ls", False),
         ("cd a && git -C b config --get x", "git", "git config", False),
-        (
-            "ls; for f in a b; do if true; then git diff --no-index a $f; fi; done",
-            "ls",
-            "git diff",
-            False,
-        ),
-        ("git config-x", "git", "git", False),
+        ("for f in a; do git diff -w --no-index a $f; done", "for", "git diff --no-index", False),
+        ("git -c a=b --no-pager diff --stat", "git", "git", True),
         ("cat <<< EOF\nls | wc", "cat", "wc", False),
         ("npm --prefix ui i -D vitest && yarn workspace a add jest", "npm", "yarn", False),
         ("pnpm -C ui add vitest; uv tool install tox", "pnpm", "uv", False),
@@ -901,7 +896,7 @@ WORDS_OF = {
             "git restore --staged --worktree a.py", "bash -lc 'git restore a.py'",
             "git stash; git checkout main -- a.py", "git reset --soft HEAD^",
             "git checkout src/cart.py && npm test", 'git checkout -- "a b.py"',
-            "sudo git restore a", "git restore -SW a.py",
+            "sudo git restore a", 'git -C "a b" restore a.py', "git restore -SW a.py",
         ],
         [
             "git restore --staged a.py", "git restore -S a.py",

@@ -70,9 +70,7 @@ _TELLING = tuple(
     )
 )
 # What runners of tasks print before a command does: the command itself, and its task.
-_ECHOED = re.compile(
-    r"^\[[\w:.-]+\] \$ .*(?=\[[\w:.-]+\] ERROR )|^(?:> \S+ [\w:.-]+ (?:<\*> )?)+> "
-)
+_ECHOED = re.compile(r"^\[\S+\] \$ .*(?=\[\S+\] ERROR )|^(?:> \S+ \S+ (?:<\*> )?)+> ")
 _TOOL = re.compile(r"(?:^|: )([A-Z][A-Za-z]+) (?:exited|failed|timed out)\b")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 _BLANKS = re.compile(r"\d+|<\*>")

@@ -59,11 +59,9 @@ _NO_SERVER = (
     r"|(?:no such tool available|unsupported call):? *mcp__)"
 )
 _NO_SERVER_OF_MCP = rf"(?i)\b{_AWAY}|no such tool available|^unsupported call"
-_NO_COMMAND = 127
 _UNSTARTED = (
     r"(?i)command (?:\S+ )?not found|\bsh: .{0,60}: not found|no such command|no module named"
-    r"|cannot find (?:module|package)|unsupported[ _](?:engine|environment)|ebadengine"
-    r"|requires node\b"
+    r"|cannot find (?:module|package)|unsupported[ _]e\w+|ebadengine|requires node\b"
 )
 """Why a runner of tests did not start, without a summary of tests."""
 _FENCED = (
@@ -253,9 +251,8 @@ def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
     runs_on = (pl.col("outcome") == "unknown") & pl.col("ended_at").is_not_null()
     ended = pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILURES)) | runs_on
     # Where the runner did not start, what stopped it is the cause, and no test failed.
-    is_unstarted = (pl.col("exit_code") == _NO_COMMAND) | pl.col("message").str.contains(_UNSTARTED)
-    is_unstarted &= pl.col("is_failed") & pl.col("test_result").is_null()
-    began = ~is_unstarted.fill_null(value=False)
+    is_unstarted = pl.col("is_failed") & pl.col("message").str.contains(_UNSTARTED)
+    began = pl.col("test_result").is_not_null() | ~is_unstarted.fill_null(value=False)
     tested = rows.lazy().filter("is_test", ended, began).sort("place")
     last = tested.group_by(_THREAD, maintain_order=True).tail(1)
     is_red = pl.coalesce(pl.col("test_result") == "failed", "is_failed")

@@ -28,21 +28,15 @@ _ARGUMENTS = r'"(?:command|cmd)"\s*:\s*\[\s*("(?:[^"\\]|\\.)*"(?:\s*,\s*"(?:[^"\
 _SCRIPT = rf'^"(?:[^"]*/)?(?:ba|z|da|k|fi)?sh"\s*,.*?{_TEXT}\s*$'
 _BETWEEN = r'"\s*,\s*"'
 _VALUE = r"""(?:"[^"]*"|'[^']*'|\\.|[^\s;&|])*"""
-_SET = (
-    rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:sudo|time|nice|exec|env|xargs|then|do|else)\s+"
-    r"|timeout\s+\S+\s+)*"
-)
+_STARTERS = r"sudo|time|nice|exec|env|xargs|then|do|else|timeout\s+\S+"
+_SET = rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:{_STARTERS})\s+)*"
 _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
-_NAME = r"""((?:"[^"\n]*"|'[^'\n]*'|[^\s;|&<>()])+)"""
-_QUOTES = "[\"']"
-_FIRST = rf"{_CHANGED_FOLDER}{_SET}{_NAME}"
+_NAME = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s;|&<>()])+"""
+_FIRST = rf"{_CHANGED_FOLDER}{_SET}({_NAME})"
 _LAST_COMMAND = r"([^;|&\n]*)$"
-_PROGRAM = rf"^\s*{_SET}{_NAME}"
-_OF_GIT = (
-    rf"^\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
-    r"(config|diff|grep|check-ignore|merge-base)(?:\s|$)"
-)
-"""Commands of git that are named, since their exit code may be an answer."""
+# Commands of git are named where their exit code may be an answer.
+_DIFFERS = r"diff\b.* --(?:no-index|exit-code|quiet)"
+_PROGRAM = rf"^\s*{_SET}(git (?:config|{_DIFFERS}|grep|check-ignore|merge-base)\b|{_NAME})"
 _OPTION = r"-[^\s;&|]+[ \t]+(?:[^\s;&|-][^\s;&|]*[ \t]+)?|workspace[ \t]+\S+[ \t]+"
 """An option, with its value if it has one; a workspace stands where options do."""
 TESTS = (
@@ -90,10 +84,11 @@ _SHELL = (
     r"(?:^|[\s;&|(/])(?:(?:ba|z|da|k|fi|s|pw)?sh|powershell|su|eval)(?:\.exe)?[ \t][^;&|\n\"'\\]*"
 )
 _NOT_OF_PROGRAMS = {
+    rf"\bgit(?:[ \t]+(?:-[Cc][ \t]+(?:{_STRING}|\S+)|-\S+))+": "git",
     rf"({_STRING}|\\.)|(?m:^|[ \t;])#[^\n]*": "${1}",
     # A text in quotes is a message or a pattern, but for a program and the command of a shell.
     rf"(\A\s*{_STRING}|[;&|]\s*{_QUOTED_PATH}|{_SHELL}{_STRING}|\\.)|{_STRING}": "${1}",
-    r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|(?:[\s;]+(?:fi|done|esac))*[\s;]*\z": " ",
+    r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|(?:\s*[;\n]\s*(?:fi|done|esac))*[\s;]*\z": " ",
 }
 """What says nothing of the programs that a command line runs, and what is kept of it."""
 
@@ -148,8 +143,7 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     listed = text.str.extract(_ARGUMENTS)
     words = listed.str.replace_all(_BETWEEN, " ").str.strip_chars('"')
     raw = pl.coalesce(text.str.extract(_COMMAND), listed.str.extract(_SCRIPT), words)
-    escaped = {r"\r": "", r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"}
-    command = raw.str.replace_many(list(escaped), list(escaped.values()))
+    command = raw.str.replace_many({r"\r": "", r"\n": "\n", r"\t": " ", r"\"": '"', r"\\": "\\"})
     documents = pl.when(command.str.contains("<<", literal=True)).then(command)
     command = pl.coalesce(documents.map_elements(_without_documents, pl.String), command)
     for pattern, kept in _NOT_OF_PROGRAMS.items():
@@ -160,10 +154,10 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     whole, first = pl.col("command"), pl.col("first")
     name = whole.str.replace_all(r"\$\([^()]*\)", " ")
     found = pl.DataFrame(columns).with_columns(command=command)
-    found = found.with_columns(first=name.str.extract(_FIRST).str.replace_all(_QUOTES, ""))
+    found = found.with_columns(first=name.str.extract(_FIRST).str.replace_all("[\"']", ""))
     other = pl.when(first.is_null()).then(text).otherwise(pl.lit(""))
     target = pl.coalesce(first, *(other.str.extract(place) for place in (_PATCHED, _PATH, _HOST)))
-    last = name.str.extract(_LAST_COMMAND)
+    last = name.str.extract(_LAST_COMMAND).str.extract(_PROGRAM).str.replace("(git diff).* ", "$1 ")
     patch = pl.when(text.str.contains(_PATCH)).then(text).otherwise(pl.lit(""))
     patch = patch.str.replace_all("\\n", "\n", literal=True)
     edits = found.select(
@@ -173,10 +167,7 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     return INPUTS.conform(
         found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
             target=target.str.slice(0, _MOST_NAME_CHARS),
-            last_command=pl.coalesce(
-                pl.format("git {}", last.str.extract(_OF_GIT)),
-                last.str.extract(_PROGRAM).str.replace_all(_QUOTES, ""),
-            ).str.slice(0, _MOST_NAME_CHARS),
+            last_command=last.str.replace_all("[\"']", "").str.slice(0, _MOST_NAME_CHARS),
             is_test=_is_test(whole),
             is_undo=_is_undo(whole),
             is_look=name.str.contains(_LOOKING),
@@ -245,27 +236,17 @@ def results_of(texts: pl.Series) -> pl.DataFrame:
     is_json = text.str.starts_with("[{")
     end = text.str.tail(_MOST_RESULT_CHARS).str.replace_all(_COLOURS, "")
     lines = pl.when(is_json).then(end.str.replace_many(["\\n", "\\t"], ["\n", "\t"])).otherwise(end)
+    # Where several suites ran, one that failed is enough.
     results = {
-        result: lines.str.contains("(?m)" + "|".join(f"(?:{pattern})" for pattern in patterns))
-        for result, patterns in _summaries().items()
+        result: lines.str.contains("(?m)" + _patterns("test_summaries.csv", "result", result))
+        for result in ("failed", "passed")
     }
     begin = text.str.slice(0, _MOST_RESULT_CHARS).str.replace_all(_TIMES, "")
     rows = pl.DataFrame({"text": texts.fill_null("")}).select(
         begin=pl.when(texts.is_not_null()).then(begin),
-        # Where several suites ran, one that failed is enough.
-        test_result=first_that_holds({name: results[name] for name in ("failed", "passed")}),
+        test_result=first_that_holds(results),
     )
     return RESULTS.conform(rows.with_columns(result_digest=digest(rows["begin"])))
-
-
-@cache
-def _summaries() -> dict[str, list[str]]:
-    """The patterns of summaries of tests, by what they mean."""
-    rows = table_rows("stateanalytics.core", "test_summaries.csv")
-    return {
-        result: [row["pattern"] for row in rows if row["result"] == result]
-        for result in ("failed", "passed")
-    }
 
 
 def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
@@ -288,7 +269,7 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
     >>> said.select(phrase_in(pl.col("text"), "gives_up")).to_series().to_list()
     [True, False]
     """
-    found, excused = _phrases(kind), _phrases(f"not_{kind}")
+    found, excused = (_patterns("phrases.csv", "kind", name) for name in (kind, f"not_{kind}"))
     # What stands in quotes is the word of somebody else.
     own = text.str.replace_all(_SAID_IN_QUOTES, "${1}")
     is_found = own.str.contains(f"(?is){found}")
@@ -301,10 +282,10 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
 
 
 @cache
-def _phrases(kind: str) -> str:
-    """The phrases of a kind in all languages, as one pattern."""
-    rows = table_rows("stateanalytics.core", "phrases.csv")
-    return "|".join(f"(?:{row['pattern']})" for row in rows if row["kind"] == kind)
+def _patterns(table: str, column: str, value: str) -> str:
+    """The patterns of the rows of a table that have a value, as one pattern."""
+    rows = table_rows("stateanalytics.core", table)
+    return "|".join(f"(?:{row['pattern']})" for row in rows if row[column] == value)
 
 
 def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:

@@ -370,11 +370,10 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     stops, is_bad = pl.col("stops"), pl.col("exit_code") != 0
     stopped_at = at.filter(stops).min().over(*THREAD, "exit_code")
     is_later = ~is_poll & pl.col("is_background") & (pl.col("ended_at") >= stopped_at)
-    is_stopped = is_bad & (is_later | is_own.then(stops))
     joined = joined.with_columns(
-        is_stopped.fill_null(value=False).alias("is_stopped"),
         is_own.then(pl.col("exit_code", "error_message")).name.keep(),
         is_error=is_own.then("is_error").otherwise(pl.lit(value=False)),
+        is_stopped=(is_bad & (is_later | is_own.then(stops))).fill_null(value=False),
     )
     # Codex ends what still runs in the background when a turn ends.
     is_ended = (pl.col("is_background") & (pl.col("exit_code") == -1)).fill_null(value=False)
