@@ -155,7 +155,7 @@ def test_the_page_says_since_when_it_takes_longer():
     assert limits["words"] in page and number["shown"] in page
     assert limits["short"] in text and number["shown_interval"] in text
     kinds = made.summary["durations"]["by_kind"]["rows"]
-    assert all(row["limits"]["short"] in page for row in kinds if row["limits"])
+    assert all(row["limits"]["words"] in page for row in kinds if row["limits"])
     agent = next(row for row in kinds if row["kind"] == "agent")
     assert agent["limits"]["alpha"] == LIMITS["time_to_complete_by_kind"] / 4
 
