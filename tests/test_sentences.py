@@ -30,7 +30,7 @@ BY_STATE = {
     *(f"limits.{verdict}" for verdict in "above below within higher lower unclear".split()),
     *(f"limits.short_{verdict}" for verdict in ("within", "higher", "lower", "unclear")),
     *(f"inside.{effort}" for effort in ("stuck", "given_up", "struggled")),
-    *(f"advice.{verdict}" for verdict in ("choose", "keep")),
+    *(f"advice.{verdict}" for verdict in ("choose", "keep", "raise", "lower")),
     *(f"advice.cost_{costs}" for costs in ("half", "double", "half_or_double", "any")),
 }
 """Sentences with a name that is put together: by the state of a cluster, by a verdict."""

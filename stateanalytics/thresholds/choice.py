@@ -657,6 +657,21 @@ def decided(losses: Losses, today_s: float | None, toward: Toward | None = None)
     )
 
 
+def lowered(losses: Losses) -> Toward | None:
+    """The longest candidate that costs less than the last one, also without any single unit.
+
+    The losses are those of runs `at_worst`; the last candidate stands for today's limit.
+    """
+    last = losses.n - 1
+    longest = losses.counts[waiting_columns(losses.support.candidates_s)[last]].arg_max() or 0
+    without, gains = next(losses.without_each([longest])), losses.saved(last)
+    lows = [min(pair[0][1], pair[1][1]) for pair in zip(gains, without.saved(last), strict=True)]
+    place = max((place for place, low in enumerate(lows) if low > 0), default=None)
+    if place is None:
+        return None
+    return Toward("lower", place, losses.support.candidates_s[place], gains[place])
+
+
 def _times(
     losses: Losses,
     best: int,

@@ -358,6 +358,49 @@ def elapsed_counts(
     return by_unit.with_columns(pl.col(list(waiting)) / 3600).pipe(collected)
 
 
+def at_worst(
+    spells: pl.DataFrame, today_s: float, *, until_s: float, price_s: float
+) -> pl.DataFrame:
+    """Runs as they would end if a limit below today's were as wrong as it can be.
+
+    Parameters
+    ----------
+    spells : polars.DataFrame
+        As in `elapsed_counts`.
+    today_s : float
+        Today's limit, in seconds; also beyond the data. No run goes on for longer.
+    until_s : float
+        The longest of the shorter limits, in seconds.
+    price_s : float
+        Price of a run ended by mistake, in seconds of waiting.
+
+    Notes
+    -----
+    A run whose end before today's limit is not known ends well a second after it was seen. If
+    it had waited for longer than ``until_s`` and its own price, both become one number, the
+    waiting that is left, and no other mistake. Nothing is assumed of what lies beyond the data.
+
+    Examples
+    --------
+    >>> open_runs = pl.DataFrame(
+    ...     {"duration_s": [9.0, 4.0], "ended": [False, False], "is_good": [None, None]}
+    ... )
+    >>> at_worst(open_runs, 20.0, until_s=2.0, price_s=3.0).rows()
+    [(6.0, True, False), (5.0, True, True)]
+    """
+    length, ended = pl.col("duration_s"), pl.col("ended")
+    is_unknown, most = ~ended & (length < today_s), length.clip(upper_bound=today_s)
+    left = most - price_s * is_unknown
+    is_sure = is_unknown & (left >= until_s)
+    is_good = ended & pl.col("is_good").fill_null(False) & (length <= today_s)
+    is_mistake = is_unknown & ~is_sure
+    return spells.with_columns(
+        duration_s=pl.when(is_sure).then(left).otherwise(most + is_mistake),
+        ended=True,
+        is_good=is_good | is_mistake,
+    )
+
+
 def _by_unit(
     rows: pl.LazyFrame, summed: Mapping[str, pl.Expr], *aggregates: pl.Expr
 ) -> pl.LazyFrame:

@@ -29,9 +29,11 @@ class Advice(Columns, key=("name",)):
         "cost of today's value in minutes of attention, in the unit of `per`", unit="min"
     )
     loss_recommended = Real("cost of the recommended value", unit="min")
-    gain = Real("what the recommended value saves, else the bound, else the best", unit="min")
+    gain = Real(
+        "what the recommended value saves, else the bound, else the best; null: unknown", unit="min"
+    )
     gain_low = Real("lower end of its interval", unit="min")
-    gain_high = Real("upper end of its interval", unit="min")
+    gain_high = Real("upper end of its interval; null: not known", unit="min")
     best_if_half_s = Real("the best value if a mistake cost half as much", unit="s")
     excess_if_half = Real("excess cost of the recommended value in that case, as a share")
     best_if_double_s = Real("the best value if a mistake cost twice as much", unit="s")

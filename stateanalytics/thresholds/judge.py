@@ -23,9 +23,11 @@ from stateanalytics.thresholds.choice import (
     MOST_TIMES,
     Choice,
     Costs,
+    Losses,
     break_even,
     choose,
     covering_limit,
+    lowered,
     n_needed,
     seen,
     totals,
@@ -34,9 +36,11 @@ from stateanalytics.thresholds.choice import (
 )
 from stateanalytics.thresholds.counts import (
     EXPOSURE,
+    FEW_STOPPED,
     FEWEST_AT_RISK,
     MUCH_PER_HUNDRED,
     Support,
+    at_worst,
     elapsed_counts,
     silence_counts,
     silence_support,
@@ -142,6 +146,7 @@ class _Assessment:
     borrowed: Mapping[str, Any] = field(default_factory=dict)
     covering_s: float | None = None
     curve: pl.DataFrame | None = None
+    runs: pl.DataFrame | None = None
 
 
 def judge_all(
@@ -277,7 +282,7 @@ def _assess_runs(constant: Constant, own: _Evidence) -> _Assessment:
     if not reach.candidates_s:
         return replace(result, why_not=_TOO_SHORT)
     counts = elapsed_counts(own.rows, reach.candidates_s, mistake=constant.mistake, curve=own.curve)
-    return replace(result, counts=counts, support=reach)
+    return replace(result, counts=counts, support=reach, runs=own.rows)
 
 
 def _fewest(constant: Constant) -> int:
@@ -309,11 +314,44 @@ def _with_choice(
         choice = without_value(choice)
     if choice is None:
         return result
+    if constant.mistake == "lost_run" and choice.verdict in _UNDECIDED:
+        choice = _with_observed(choice, result, constant, costs, conf_level)
     # Kish's effective sample size, as a share of the units with any exposure.
     sizes = result.counts[EXPOSURE]
     efficiency = float(sizes.sum()) ** 2 / float(sizes.dot(sizes) or 0.0) / sizes.len()
     n_effective, drawn = result.n * efficiency, seen(choice.curve, result.support)
     return replace(result, choice=choice, n_effective=n_effective, curve=drawn)
+
+
+def _with_observed(
+    choice: Choice, result: _Assessment, constant: Constant, costs: Costs, conf_level: float
+) -> Choice:
+    """The choice, or to lower today's limit where what was already waited costs more.
+
+    What a limit or the end of the data hides cannot make that cheaper, see `at_worst`.
+    """
+    (price, hour), runs, reach = prices(constant, costs), result.runs, result.support
+    today_s = constant.today_s or 0.0
+    if runs is None or reach is None or today_s <= choice.best_s or not hour:
+        return choice
+    price_s = 3600 * price / hour
+    until_s = (min(today_s, reach.candidates_s[-1]) - price_s) / 2
+    shorter = [
+        at_s
+        for at_s, weight in zip(reach.candidates_s, reach.weights, strict=True)
+        if at_s <= until_s and weight < FEW_STOPPED
+    ]
+    if not shorter:
+        return choice
+    rows = at_worst(runs, today_s, until_s=shorter[-1], price_s=price_s)
+    kept = support(rows, [*shorter, float(rows["duration_s"].max() or 0.0)])  # type: ignore[arg-type]
+    counts = elapsed_counts(rows, kept.candidates_s, mistake="lost_run")
+    toward = lowered(Losses(counts, kept, price, hour, conf_level))
+    if toward is None:
+        return choice
+    low = toward.gain[1]
+    ends = replace(choice, gain=None, gain_low=low, gain_high=None)
+    return replace(ends, verdict="lower", toward=toward, flips=False, times=None)
 
 
 def _judged(constant: Constant, result: _Assessment, costs: Costs) -> Judged:
@@ -667,7 +705,7 @@ def _verdict(constant: Constant, row: Mapping[str, Any]) -> str:
     if verdict == "change":
         return say("advice.change", **values, mistakes=row["mistakes_recommended"])
     if verdict in DIRECTIONS:
-        name = "advice.raise" if verdict == "raise" else "advice.lower"
+        name = "advice.lower_observed" if row["gain"] is None else f"advice.{verdict}"
         bound = how_long(row["bound_s"])
         return say(name, **values, bound=bound, least=row["gain_low"], per=row["per"])
     if verdict in ("choose", "keep"):
