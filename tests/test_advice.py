@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import polars as pl
@@ -20,7 +21,14 @@ from stateanalytics.systems.lionagi.detectors import time_limit
 from stateanalytics.thresholds import Advice, Costs
 from stateanalytics.thresholds.evidence import sampled
 from stateanalytics.thresholds.frames import ADVICE
-from stateanalytics.thresholds.judge import VERDICTS, _at_other_costs, _evidence, _known, judge_all
+from stateanalytics.thresholds.judge import (
+    VERDICTS,
+    _at_other_costs,
+    _evidence,
+    _known,
+    _range,
+    judge_all,
+)
 from stateanalytics.thresholds.settings import (
     UNIT_S,
     constants,
@@ -331,6 +339,38 @@ def test_a_value_is_no_shorter_than_itself(shorter_s, n):
     row = dict.fromkeys(nothing) | {"today_s": 3600.0, "right_price_low": 0, "right_price_high": 0}
     words = [*_known(constant("stale.agent"), row, curve)]
     assert words == ["As observed, 30 min makes no more mistakes than 1 h, and waits less."][:n]
+
+
+def test_the_shortest_value_is_said_to_be_the_shortest_that_was_tried():
+    curve = pl.DataFrame({"threshold_s": [10.0, 3600.0], "mistakes": [0.0, 0.0]})
+    nothing = ("n_more", "right_deaths_low", "right_deaths_high", "covering_s", "borrowed_s")
+    row = dict.fromkeys(nothing) | {"today_s": 3600.0, "right_price_low": 0, "right_price_high": 0}
+    assert [*_known(constant("stale.agent"), row, curve)] == [
+        "As observed, 10 s (no shorter value was tried) makes no more mistakes than 1 h, and waits "
+        "less."
+    ]
+    assert _range(10.0, 60.0) == "10 s to 1 min; no shorter value was tried"
+    assert _range(20.0, None) == "20 s or more"
+
+
+def test_a_value_that_no_possible_rate_of_deaths_makes_the_cheapest_is_too_short():
+    schema = gaps(1).select("unit", "gap_s", "closed_by", "is_dead", "system", "kind").schema
+    silences = [(gap, "sign_of_life") for gap in [40.0] * 5 + [120.0] * 5] + [(0.0, "own_end")]
+    rows = [(f"s{unit}", *gap, False, "lionagi", "agent") for unit in range(60) for gap in silences]
+    short = replace(constant("stale.agent"), today_s=60.0, mistake="lost_run")
+    row = judge(short, pl.DataFrame(rows, schema=schema, orient="row"), Costs()).row
+    # 60 sessions of 800 s: 450 deaths per 100 hours, if all died.
+    assert row["right_deaths_low"] > row["right_deaths_high"] == pytest.approx(450)
+    assert "As observed, 1 min is too short, even if every run died." in row["in_words"]
+
+
+@pytest.mark.parametrize(("n_at_risk", "flips"), [(8, True), (30, False)])
+def test_a_verdict_of_cannot_tell_says_what_is_lacking(n_at_risk, flips):
+    row = {"n_effective": 50.0, "verdict": "cannot_tell", "n": 50, "flips": flips}
+    row |= {"n_at_risk": n_at_risk, "recommended_s": None, "bound_s": None, "best_s": 60.0}
+    words = _evidence(constant("stale.agent"), row | {"excess_if_half": None})
+    assert (" (10 are needed)" in words) == (n_at_risk < 10)
+    assert ("; excluding one of them changes the verdict" in words) == flips
 
 
 def test_runs_of_seconds_say_nothing_about_minutes():

@@ -75,7 +75,7 @@ class Advice:
         return to_python(self._judged)
 
     def __repr__(self) -> str:
-        known = self.frame.filter(pl.col("verdict") != "not_enough_data")
+        known = self.frame.filter((pl.col("n") > 0) | pl.col("borrowed_s").is_not_null())
         lines = [
             f"Advice on {self.frame.height} thresholds: {self.counts}",
             *(

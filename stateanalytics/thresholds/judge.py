@@ -147,6 +147,7 @@ class _Assessment:
     covering_s: float | None = None
     curve: pl.DataFrame | None = None
     runs: pl.DataFrame | None = None
+    most_deaths: float = math.inf
 
 
 def judge_all(
@@ -252,6 +253,9 @@ def _assess_silences(
         deaths_per_hour=None if rate is None else rate / 100,
         alive=own.alive,
     )
+    # If every run died.
+    n_runs = int((own.rows["closed_by"] != "sign_of_life").sum())
+    result = replace(result, most_deaths=100 * n_runs / own.hours)
     if rate is not None:
         # A given rate does not vary between units.
         reach = replace(reach, waits=0.0)
@@ -336,22 +340,16 @@ def _with_observed(
         return choice
     price_s = 3600 * price / hour
     until_s = (min(today_s, reach.candidates_s[-1]) - price_s) / 2
-    shorter = [
-        at_s
-        for at_s, weight in zip(reach.candidates_s, reach.weights, strict=True)
-        if at_s <= until_s and weight < FEW_STOPPED
-    ]
-    if not shorter:
-        return choice
-    rows = at_worst(runs, today_s, until_s=shorter[-1], price_s=price_s)
+    reached = zip(reach.candidates_s, reach.weights, strict=True)
+    shorter = [at_s for at_s, weight in reached if at_s <= until_s and weight < FEW_STOPPED]
+    rows = at_worst(runs, today_s, until_s=until_s, price_s=price_s)
     kept = support(rows, [*shorter, float(rows["duration_s"].max() or 0.0)])  # type: ignore[arg-type]
     counts = elapsed_counts(rows, kept.candidates_s, mistake="lost_run")
     toward = lowered(Losses(counts, kept, price, hour, conf_level))
     if toward is None:
         return choice
-    low = toward.gain[1]
-    ends = replace(choice, gain=None, gain_low=low, gain_high=None)
-    return replace(ends, verdict="lower", toward=toward, flips=False, times=None)
+    choice = replace(choice, gain=None, gain_low=toward.gain[1], gain_high=None)
+    return replace(choice, verdict="lower", toward=toward, flips=False, times=None)
 
 
 def _judged(constant: Constant, result: _Assessment, costs: Costs) -> Judged:
@@ -443,6 +441,7 @@ def _right_if(constant: Constant, result: _Assessment, costs: Costs) -> dict[str
     if result.choice is None and constant.is_of_silence:
         name = "deaths"
         low, high = (price / end if end else math.inf for end in (high, low))
+        high = high if low <= result.most_deaths else result.most_deaths
     else:
         name = "price"
         # A value with as few mistakes waits less at any price.
@@ -658,10 +657,13 @@ def _known(constant: Constant, row: Mapping[str, Any], curve: pl.DataFrame | Non
             todays = dict(pairs).get(row["today_s"])
             as_few = [at_s for at_s, n in pairs if todays is not None and n <= todays]
             # Two values that read the same are no alternative.
-            if (shorter := how_long(min(as_few, default=None))) != what["today"]:
-                yield say("advice.as_few", shorter=shorter, **what)
+            shortest_s = min(as_few, default=None)
+            if (shorter := how_long(shortest_s)) != what["today"]:
+                tried = f" ({say('advice.shortest')})" if shortest_s == CANDIDATES_S[0] else ""
+                yield say("advice.as_few", shorter=shorter, tried=tried, **what)
         elif low is not None and high is not None and low > high:
-            yield say("advice.never_cheapest", **what)
+            never = "advice.never_cheapest" if name == "price" else "advice.too_short"
+            yield say(never, **what)
         elif name == "price":
             yield say("advice.right_price", **what)
         else:
@@ -752,8 +754,11 @@ def _evidence(constant: Constant, row: Mapping[str, Any]) -> str:
         which="" if constant.is_of_silence else " ended well",
         effective="" if is_same else say("advice.effective", n=n_effective),
         n_at_risk=row["n_at_risk"],
+        needed=say("advice.at_risk_needed", n=FEWEST_AT_RISK)
+        if is_open and row["n_at_risk"] < FEWEST_AT_RISK
+        else "",
         at_s=row["recommended_s"] or row["bound_s"] or row["best_s"],
-        flips="" if is_open else depends,
+        flips="" if is_open and not row["flips"] else depends,
     )
     if row["excess_if_half"] is None:
         return f"{evidence}."
@@ -773,6 +778,7 @@ def _effect(constant: Constant, mistakes: float | None) -> str:
 
 
 def _range(low: float, high: float | None) -> str:
+    tried = f"; {say('advice.shortest')}" if low == CANDIDATES_S[0] else ""
     if high is None:
-        return f"{how_long(low)} or more"
-    return how_long(low) if low == high else f"{how_long(low)} to {how_long(high)}"
+        return f"{how_long(low)} or more{tried}"
+    return (how_long(low) if low == high else f"{how_long(low)} to {how_long(high)}") + tried
