@@ -139,6 +139,16 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     >>> inputs_of(asked).select("target", "last_command", "is_test", "is_undo").row(0)
     ('npm', 'tail', True, False)
     """
+    # The same command is often given again.
+    known = texts.alias("text").unique(maintain_order=True)
+    found = _inputs_of(known).with_columns(known)
+    asked = texts.alias("text").to_frame()
+    return INPUTS.conform(
+        asked.join(found, on="text", how="left", nulls_equal=True, maintain_order="left")
+    )
+
+
+def _inputs_of(texts: pl.Series) -> pl.DataFrame:
     text = pl.col("text")
     listed = text.str.extract(_ARGUMENTS)
     words = listed.str.replace_all(_BETWEEN, " ").str.strip_chars('"')
@@ -164,14 +174,12 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
         pl.coalesce(text.str.extract(pattern), _lines_in(patch, _PATCH_LINES[name])).alias(name)
         for name, pattern in (("replaced_digest", _OLD), ("written_digest", _NEW))
     )
-    return INPUTS.conform(
-        found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
-            target=target.str.slice(0, _MOST_NAME_CHARS),
-            last_command=last.str.replace_all("[\"']", "").str.slice(0, _MOST_NAME_CHARS),
-            is_test=_is_test(whole),
-            is_undo=_is_undo(whole),
-            is_look=name.str.contains(_LOOKING),
-        )
+    return found.hstack([digest(edit.replace("", None)) for edit in edits]).with_columns(
+        target=target.str.slice(0, _MOST_NAME_CHARS),
+        last_command=last.str.replace_all("[\"']", "").str.slice(0, _MOST_NAME_CHARS),
+        is_test=_is_test(whole),
+        is_undo=_is_undo(whole),
+        is_look=name.str.contains(_LOOKING),
     )
 
 
