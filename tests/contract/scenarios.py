@@ -117,7 +117,7 @@ def _said(*texts: str) -> tuple[Answer, ...]:
 START = _ran("Working.", "echo start")
 # Claude Code refuses a bare `sleep` at once, and the model would go on.
 HANGS = _ran("Working.", "tail -f /dev/null")
-PYTEST = "echo pytest; printf '1 failed, 2 passed in 0.10s\\n' | tail -1"
+PYTEST = "pytest() { printf '1 failed, 2 passed in 0.10s\\n'; }; pytest | tail -1"
 TAKE_BACK = (
     "git init -q . && git -c user.name=a -c user.email=a@b.c commit -q "
     "--allow-empty -m a && git reset --hard"
