@@ -31,26 +31,26 @@ from stateanalytics.weekly_limits import FEWEST_WEEKS, OF_ALL, SHARES, WORSE, ba
 
 INCIDENTS = "incidents"
 BURSTS = 2.0
-"""Variance of their counts over that of chance alone, where earlier weeks do not show it."""
+"""Dispersion of incident counts (variance over mean) where no earlier weeks can show it."""
 PER_RUN = ("completed", "timed_out", "incidents")
-"""Numbers of ended runs that are compared with all weeks before."""
+"""Numbers of ended runs that are judged against all earlier weeks."""
 FALSE_ALARMS = 0.05
-"""Probability that anything of an unchanged week is called changed or growing."""
+"""Probability that a report of an unchanged week calls anything changed or growing."""
 
 LIMITS: Mapping[str, float] = {
     **{"completed": 0.012, "timed_out": 0.0025, "incidents": 0.005},
     **{"time_to_complete": 0.01, "time_to_complete_by_kind": 0.001},
 }
-"""Its parts for the numbers that are compared with all weeks before: most for what counts most."""
+"""The part of `FALSE_ALARMS` that each number may spend; the most important get the most."""
 GROWING = 0.017
-"""Its part for growing clusters."""
+"""The part of `FALSE_ALARMS` for growing clusters."""
 
 
 def false_alarm_rate(n_compared: int, *, has_limits: bool) -> float:
     """The false-alarm rate of each of several changes against the earlier window.
 
-    They share the rest of the budget, which is small where earlier weeks, the better test, are
-    available.
+    They share what `LIMITS` and `GROWING` leave of the budget. That is little where there are
+    enough earlier weeks, because those are the better test.
 
     Examples
     --------
@@ -103,8 +103,8 @@ def _judged(material: Material) -> tuple[dict[str, pl.DataFrame], dict[str, Plai
 def rate_of_growing(material: Material) -> float:
     """The part of the false alarms for growing clusters.
 
-    Numbers that are worse leave theirs to the clusters: if they are not, that is the false
-    alarm, and if they are, none was spent [1]_.
+    The part of a number that is called worse passes on to the clusters: either that call is
+    already the report's false alarm, or it is true and spent nothing [1]_.
 
     References
     ----------
@@ -121,8 +121,8 @@ def rate_of_growing(material: Material) -> float:
 def time_figure(material: Material, completed: Plain | None) -> Plain | None:
     """The time to complete as a number of the headline; None: too few weeks.
 
-    Where fewer runs complete, half of them have later, even if each takes as long as before:
-    with limits of ``completed`` that are lower, it is not clear whether runs are slower.
+    Where fewer runs complete, the moment at which half of all have completed comes later, even
+    if each takes as long as before. So where ``completed`` is lower, a longer time is unclear.
     """
     series = material.times.filter(pl.col("group_kind").is_null())
     limits = against_its_past(series, LIMITS[TIME_TO_COMPLETE])
@@ -134,7 +134,7 @@ def time_figure(material: Material, completed: Plain | None) -> Plain | None:
         words = capitalised(say("limits.fewer", **given))
         short = say("limits.short_fewer", **given)
         limits |= {"verdict": "unclear", "words": words, "short": short}
-    # A window in which no run began has no row.
+    # `times` has no row for a window in which no run began.
     every = (*material.earlier_windows, material.named_window)
     windows = pl.DataFrame({"week": [window.label for window in every]})
     of_windows = windows.join(series, on="week", how="left", maintain_order="left")
@@ -190,9 +190,9 @@ def _open_at_ends(material: Material, windows: Sequence[Window]) -> pl.Series:
 def explained_windows(
     headline: Plain, material: Material, earlier: Window | None
 ) -> tuple[Window, Window] | None:
-    """The windows since the share of completed runs changed, and those before; None: none before.
+    """The time since the share of completed runs changed, and the time before; None: no past.
 
-    Without a change it is this window, and all of its length before.
+    Without a change: this window, and all earlier windows.
     """
     [completed] = [figure for figure in headline["numbers"] if figure["name"] == "completed"]
     window, limits = material.window, completed.get("limits")
@@ -224,7 +224,7 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
     if found.start is not None:
         verdict = "higher" if found.level > found.before else "lower"
     if verdict == "lower" and OF_ALL in series.columns:
-        # Where the longest fail sooner, the others are shorter, and nothing completes sooner.
+        # If the longest runs fail early, the rest looks faster though nothing completes sooner.
         of_all = against_its_past(series.with_columns(value=OF_ALL).drop(OF_ALL), alpha)
         verdict = "lower" if of_all and of_all["verdict"] == "lower" else "unclear"
     since = None if found.start is None else rows[found.start]["week"]
@@ -239,7 +239,7 @@ def against_its_past(series: pl.DataFrame, alpha: float) -> Plain | None:
         "level": level,
         "level_interval": [level_low, level_high],
         "alpha": alpha,
-        # Of several weeks, a level is clear that would be no news in one.
+        # A level of several weeks can be clear though its last week alone is in the range.
         "normal": say(
             "limits.normal_of_one"
             if since and found.low <= points[-1].value <= found.high
@@ -365,14 +365,14 @@ def _change(
 ) -> Plain:
     """The change of a number; ``ended`` has the runs that ended in this window and before."""
     if before is None:
-        # Judged by its own past alone.
+        # It is not a number of the earlier window; only its weekly series judges it.
         limits = now["limits"]
         has_moved = limits["verdict"] in ("higher", "lower")
         return _as_change(now, None, limits["words"], limits["short"], is_clear=has_moved)
     is_open = now["name"] == OPEN
     if is_open and n_unknown:
         return _as_change(now, None, say("change.unknown_open", n=n_unknown))
-    # Open runs need none that ended to compare with, and weeks judge without the window before.
+    # Neither open runs nor a weekly series need runs that ended in the earlier window.
     is_none_before = ended[1:] == [0] and not is_open and "limits" not in now
     if is_none_before or (is_open and not (now["of"] and before["of"])):
         words = say("change.none_before" if is_none_before else "change.none_open")
@@ -382,7 +382,7 @@ def _change(
         short = limits and say("change.judged", change=words, limits=limits["short"])
         is_clear = limits and limits["verdict"] != "within"
         if now["name"] == INCIDENTS and not limits:
-            # Of more runs, more fail: incidents are compared per run, as weeks compare them.
+            # More runs have more incidents, so the test compares incidents per run, as weeks do.
             n, n_before, (runs, runs_before) = now["n"], before["n"], ended or (1, 1)
             chance = rate_ratio(n, runs, n_before, runs_before, dispersion=BURSTS).p_value
             is_more = n * runs_before > n_before * runs
@@ -397,7 +397,7 @@ def _change(
     difference, low, high = share_now.minus(share_before)
     words = say("change.share", difference=difference, before=before["share"], low=low, high=high)
     if "limits" in now:
-        # One judge: many weeks say more than the last one.
+        # All earlier weeks judge the change; the one window before says less.
         short = say("change.judged", change=points(difference), limits=now["limits"]["short"])
         is_clear = now["limits"]["verdict"] != "within"
     else:
@@ -405,7 +405,7 @@ def _change(
         is_clear = lowest > 0 or highest < 0
         name = "change.short"
         if not is_clear:
-            # Alone it may look significant; of several numbers, one does so by chance.
+            # It may be significant by itself, but not as one of several comparisons.
             words += say("change.not_significant" if low <= 0 <= high else "change.one_of_several")
             is_same = points(difference) == points(0.0)
             name = "change.short_same" if is_same else "change.short_not_significant"
@@ -452,9 +452,9 @@ def _more_or_less(now: int, before: int) -> str:
 
 
 def _earlier(window: Window, zone: tzinfo, by: timedelta | None) -> Window:
-    """The window so much earlier, by its length if nothing is given.
+    """The window shifted back by a step, by default its own length.
 
-    Where it is of whole days they are counted on the clock: a day of 23 hours is a day, too.
+    A window of whole days is shifted by calendar days, also over a change to summer time.
     """
     try:
         ends = (window.since.astimezone(zone), window.until.astimezone(zone))

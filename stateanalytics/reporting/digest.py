@@ -15,7 +15,7 @@ from stateanalytics.reporting.sections.failures import lost_in_words
 N_CLUSTERS = 5
 _LONGEST_NAME = 72
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~])")
-# GitHub makes links of these even after a backslash.
+# GitHub turns these into links even after a backslash.
 _LINKED = re.compile(r"(?i)www(?=\.)|gh(?=-\d)|#(?=\d)")
 
 

@@ -24,7 +24,7 @@ from stateanalytics.state.policy import NAMES, Policy
 LEGACY_TOOLTIP = (
     "Sessions created before the current status vocabulary. Excluded from live operational metrics."
 )
-"""ADR-0025's words for a status outside of the vocabulary."""
+"""The text of ADR-0025 for a status outside of its vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def named_runs(summary: Plain, material: Material) -> list[Plain]:
 def place_of(facts: Facts, policy: Policy) -> str:
     """The inputs as arguments of a command; empty where nothing was read from a file.
 
-    Before them come the instant and the policy, where these were chosen.
+    The options for the instant and the policy come first, where the caller chose them.
     """
     place = _as_read(facts)
     # For many stores, the folder or pattern that named them; commands expand it themselves.
@@ -150,7 +150,7 @@ def place_of(facts: Facts, policy: Policy) -> str:
 
 
 def _read_at(facts: Facts, policy: Policy) -> str:
-    """The options for an instant and a policy; where a policy of one's own is kept is not known."""
+    """The options for an instant and a policy; the file of a custom policy is not known here."""
     at = f"{facts.as_of.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}".removesuffix(".000000")
     name = next((name for name in NAMES if Policy.named(name) == policy), "policy.toml")
     instant = f"--as-of {at}Z " if facts.as_of_from == "given" else ""
@@ -174,9 +174,9 @@ def _arguments(paths: Iterable[str]) -> str:
 
 
 def _argument(path: str) -> str:
-    """A path as an argument of a shell; ``~`` stands for the home folder, to hide its name."""
+    """A path as a shell argument, with ``~`` for the home folder, to hide the name of the user."""
     home = f"{Path.home()}{os.sep}"
-    # Quoted, it would be no home folder for a shell.
+    # A shell does not expand a tilde inside of quotes.
     return f"~/{shell_word(path[len(home) :])}" if path.startswith(home) else shell_word(path)
 
 
@@ -187,10 +187,10 @@ def _relative(path: Path) -> str:
 
 def show_command(entity: Mapping[str, Any], place: str) -> str:
     """The command that shows an entity; its id is quoted for the shell."""
-    # An id may begin like an option.
+    # After two dashes, an id that begins like an option is read as an id.
     dashes = "--" if entity["entity_id"].startswith("-") else ""
     own = _argument(entity.get("source") or "")
-    # One of many stores is read faster alone.
+    # Where many stores were read, it is faster to read only that of the entity.
     is_alone = len(place) > _LONGEST_PLACE and f" {own} " in f" {place} "
     inputs = _READ_AT.sub("", place)
     how, own = place.removesuffix(inputs).rstrip(), own if is_alone else inputs

@@ -1,4 +1,4 @@
-"""What examples of the things to do last said and called, next to each on the page."""
+"""The last messages and calls of examples, shown with each action of the page."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _LIVES = (("new", "news.new"), ("growing", "news.growing"), ("back", "news.back"
 
 
 def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | None = None) -> Plain:
-    """The parts of the first screen next to the five numbers and the actions.
+    """The parts of the first screen apart from the five numbers and the actions.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
     """
     failures = summary.get("failures", {})
     verdict = _verdict(summary)
-    # Is there a history that judges the numbers, and not the window before alone?
+    # Are the numbers judged by a history of weeks, or only by the window before?
     has_weeks = any(number.get("limits") for number in summary["headline"]["numbers"])
     return {
         "story": story or dict.fromkeys(("explained", "parts", "cost")),
@@ -70,7 +70,7 @@ def front_of(summary: Plain, lost_before: Plain | None = None, story: Plain | No
 
 
 def opening(summary: Plain) -> str:
-    """Both parts of the lead and what explains it, with which every form of a report begins."""
+    """The lead and its explanation: the first sentences of a page, a digest and a mail."""
     explained = (summary.get("story") or {}).get("explained")
     return " ".join(filter(None, (*summary["lead"], explained)))
 
@@ -129,7 +129,7 @@ def _verdict(summary: Plain) -> str | None:
 def _moved(name: str, figure: Plain) -> str:
     known = figure.get("limits") or figure["change"]
     if figure["name"] == TIME_TO_COMPLETE:
-        # What takes longer may still complete as often.
+        # "Worse" would be wrong here: runs take longer, but as many may complete.
         name = {"verdict.worse": "verdict.slower", "verdict.better": "verdict.faster"}[name]
     title = say("verdict.open_runs") if figure["name"] == OPEN else figure["title"].lower()
     return say(name, title=title, change=known["short"])
@@ -138,8 +138,8 @@ def _moved(name: str, figure: Plain) -> str:
 def _lost(failures: Plain, before: Plain | None, completed: Plain | None) -> str | None:
     """Time and cost of failures, and those of the earlier window where there is one.
 
-    Two windows may differ by more than chance while earlier weeks varied as much. So nothing is
-    said of chance where weeks judge, and ``completed`` is None.
+    Two windows may differ significantly although earlier weeks varied as much. So where a
+    history of weeks is the judge, ``completed`` is None and no test of two windows is shown.
     """
     lost = failures.get("lost")
     if not lost or not lost["n_work"]:
@@ -195,7 +195,7 @@ _FIRST, _STUCK, _ENDED, _HARD, _OPEN, _SETTING = range(6)
 
 
 def unassigned(actions: Sequence[Plain]) -> str | None:
-    """Which actions are nobody's; None without any."""
+    """The actions that have no owner, in a sentence; None if all have one."""
     places = [str(place) for place, one in enumerate(actions, 1) if not one["is_owned"]]
     name = "action.unassigned" if len(places) < len(actions) else "action.all_unassigned"
     return say(name, places=places, n=len(places)) if places else None
@@ -237,7 +237,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
         )
     stuck = list(_inside_action(summary.get("inside", {}), place, window))
     yield from stuck
-    # One session may be both: what it loops on says more.
+    # A session that is stuck may also be open work; it is then shown once, as stuck.
     examples = [one for act in stuck if act["rank"] == _STUCK for one in act["examples"]]
     done = {tuple(one[name] for name in _EXAMPLE) for one in examples}
     yield from _open_work_action(summary.get("attention", {}).get("open", {}), done, place, window)
@@ -252,7 +252,7 @@ def _possible_actions(summary: Plain, place: str, window: str) -> Iterator[Plain
             yield _action(
                 _SETTING,
                 say("action.setting", **{name: row[name] for name in _OF_SETTING}),
-                # The first sentence, after the values that stand in the line above.
+                # Its first sentence, without the values, which `what` already shows.
                 row["in_words"].partition(". ")[0].partition(": ")[2],
                 command("thresholds", place, "--settings toml"),
                 "#thresholds",
@@ -263,7 +263,7 @@ def _open_work_action(
     open_work: Plain, done: Container[tuple[str, ...]], place: str, window: str
 ) -> Iterator[Plain]:
     """One action for all open and silent work, which can still be resumed or stopped."""
-    # What continues by itself is nothing to do, and does not count.
+    # Work that continues by itself needs no action and is not counted.
     every = open_work.get("items", ())
     items = [
         item
@@ -280,7 +280,7 @@ def _open_work_action(
     more = "action.more_work" if open_work["is_mixed"] else "action.open_more"
     what += say(more, n=n - 1) if n > 1 else ""
     left = say("action.open_old", n=n_old) if n_old and n > 1 else ""
-    # One command for all of them, and for nothing else.
+    # The command lists exactly the work that is counted.
     all_open = command("attention", place, "--standing open", window)
     yield _action(
         _OPEN,
@@ -294,7 +294,7 @@ def _open_work_action(
 
 
 def _whose(item: Plain) -> str:
-    """The type and name of work, and whose it is."""
+    """The type and name of a piece of work, with its agent and project."""
     name = f"“{item['name']}”" if item["name"] else re.sub(LONG_ID, r"\1\2", item["entity_id"])
     who = say("action.run_by", agent=item["agent"]) if item["agent"] else ""
     who += say("action.run_in", project=item["project"]) if item["project"] else ""
@@ -332,13 +332,13 @@ def _first_sign(session: Plain) -> str:
 
 HARD = {"stuck": "got stuck", "given_up": "gave up", "struggled": "struggled"}
 FEWEST_SESSIONS = 3
-"""A message of failed calls in fewer sessions is nothing to fix for all."""
+"""A message of failed calls is an action only if at least so many sessions had it."""
 
 
 def _calls_action(inside: Plain) -> Iterator[Plain]:
     """One action for the costliest message of calls that fail in several sessions.
 
-    Not one with which runs failed: that is a fault of its own.
+    A message that runs failed with is skipped, because it is listed as a fault.
     """
     for row in inside.get("messages", ()):
         if row["n_sessions"] >= FEWEST_SESSIONS and not row["n_runs_ended"]:
@@ -360,20 +360,20 @@ def _hint(item: Mapping[str, Plain]) -> str:
 
 
 def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[str]) -> Plain:
-    """What one person would fix; without what somebody expects to fail."""
+    """An action for a fault, which one person would fix, without its expected failures."""
     cluster = fault["todo"]
     is_one = fault["n_clusters"] == 1 or fault["n_expected"] > 0
     counted = cluster if is_one else fault
-    # A cost that shows as $0.00 is no loss.
+    # A cost that would be shown as $0.00 is left out.
     known = {"time": counted["run_s"], "cost": round(counted["cost_usd"] or 0.0, 2)}
     lost = [counted["lost"][name] for name, value in known.items() if value]
     cost = say("action.lost", lost=" and ".join(lost)) if lost else ""
     what_to_do = todo.get(fault["code"])
     if what_to_do and what_to_do.startswith("Read the message"):
-        what_to_do = None  # the message is part of this action already
+        what_to_do = None  # the action shows the message itself
     owner, ticket = cluster["owner"], cluster["ticket"]
     owned = "action.owner_again" if cluster["is_back"] else "action.owner"
-    # As what explains the window: an incident may be in several faults.
+    # Runs, as in the explanation of the window, because an incident may be in several faults.
     n_runs, n = counted["n_runs"], counted["n_incidents"]
     work = count(n_runs, "run") if n_runs else say("action.no_run", n=n)
     lost_in = f"{work}{cost}"
@@ -393,7 +393,7 @@ def _fault_action(fault: Plain, todo: Mapping[str, str | None], part: Iterable[s
 
 
 def _where(fault: Plain) -> Iterator[str]:
-    """In which project, kind or model most of a fault is, and since which version it is seen."""
+    """The project, kind or model with most of a fault, and the version it was seen after."""
     if fault["dimension"]:
         part = fault["n_in"] / fault["n_fault"]
         more = "action.most_in" if 2 * part > 1 else "action.many_in"
@@ -499,7 +499,7 @@ def _coverage_sentence(covered: Plain) -> str:
 
 
 def _named(sources: list[Plain]) -> list[str]:
-    """Sources by the last part of their paths, where these differ, with a day each."""
+    """Sources with a day each, named by the last part of the path where that is unique."""
     ends = [row["source"].rpartition("/")[2] for row in sources]
     shown = ends if len({*ends}) == len(ends) else [row["source"] for row in sources]
     names = [

@@ -53,7 +53,7 @@ from stateanalytics.systems.detector import Detector
 from stateanalytics.systems.history import begins_of, rewound, without_settled_work
 from stateanalytics.systems.linking import used_tokens
 
-# Dicts, lists, texts, numbers, None: what JSON can hold, in an order that is always the same.
+# Dicts, lists, texts, numbers and None: what JSON can hold, always in the same order.
 Plain: TypeAlias = dict[str, Any]
 
 
@@ -128,8 +128,8 @@ class Material:
     ) -> Material:
         """Derive states and reasons once, and narrow the facts to the window.
 
-        Open work of sources that do not reach into the window is not among them. What else a
-        caller chooses, such as a ledger, is a field to replace.
+        Open work is excluded if its source has no data within the window. To set the other
+        choices of a caller, such as a ledger, replace the fields of the result.
         """
         states, reasons = states_and_reasons(facts, policy=policy)
         ever = population(facts.entities, states, as_of=facts.as_of)
@@ -161,17 +161,17 @@ class Material:
 
     @property
     def whole(self) -> Material:
-        """The same with all that was read, for what is judged by all of it."""
+        """The material of everything that was read, for sections that judge the whole store."""
         return self.of_all or self
 
     @property
     def outdated(self) -> pl.DataFrame:
-        """Sources whose open work, if they have any, is not among the rows."""
+        """Sources whose open work is excluded, because their data end before the window."""
         return outdated_sources(self.facts.sources, self.window)
 
     def over(self, window: Window) -> Material:
-        """The facts over another window, open runs as they stood equally long after its end."""
-        # Hours after the end of a week, only runs that never end are still open: in both weeks.
+        """The facts over another window, with open runs as of the same delay after its end."""
+        # The later one looks, the fewer runs are still open: both windows need the same delay.
         at = window.until + max(self.facts.as_of - self.window.until, -TICK)
         facts, ever = self.whole.facts, self.whole.ever
         if at >= facts.as_of:
@@ -180,7 +180,7 @@ class Material:
         past = rewound(without_settled_work(facts, at, ever["is_open"]), at)
         judged = states_of(past.facts, policy=self.policy)
         at_end = population(past.facts.entities, judged, as_of=past.at)
-        # An end that was recorded later is an end all the same: no run is counted twice.
+        # A run counts as ended even if its end was recorded later, so that none counts twice.
         of_window = within(ever.lazy(), window, as_of=facts.as_of)
         is_old = is_open_in(outdated_sources(facts.sources, window))
         ended = of_window.filter(~pl.col("is_open")).collect()
@@ -426,11 +426,11 @@ class Section(NamedTuple):
 FOR_OPERATORS = 30
 """Sections from this place on are for those who operate agents."""
 
-# Longer text is cut before control characters are escaped; shown text is shorter still.
+# Longer texts are cut before control characters are escaped. Most shown texts are shorter.
 LONGEST_READ = 4_000
 LONGEST_SHOWN = 400
 _PASTED = ("command", "place", "stop")
-"""Texts that are pasted into a shell: half of one would do something else, so none is shown."""
+"""Texts that people paste into a shell. One that is too long is left out, never cut."""
 
 
 def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
@@ -445,11 +445,11 @@ def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
         long texts always cut, except for commands.
     """
     texts = list(texts_within(plain))
-    # Half of a surrogate pair fits in no column; it is shown as an escape.
+    # Half of a surrogate pair cannot be encoded as UTF-8; it is shown as an escape.
     encodable = pl.Series(
         [text.encode(errors="backslashreplace").decode() for text in texts], dtype=pl.String
     )
-    # Masked before they are cut: half of a secret is not recognised.
+    # Secrets are masked before texts are cut: half of a secret is not recognised.
     masked, n_masked = redact_texts(encodable) if secrets else (encodable, Counter[str]())
     whole = dict(zip(texts, masked, strict=True))
     shown = {text: _shown(clean_text) for text, clean_text in whole.items()}

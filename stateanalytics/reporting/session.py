@@ -146,7 +146,7 @@ class SessionPage:
     @cached_property
     def drawn(self) -> pl.DataFrame:
         """The timeline for charts, with secrets masked: the labels of bars may hold some, too."""
-        # Masked before they are cut: half of a secret is not recognised.
+        # Secrets are masked before labels are cut: half of a secret is not recognised.
         return redact_frame(self.timeline)[0] if self.is_redacted else self.timeline
 
     def write_html(self, path: str | Path) -> Path:

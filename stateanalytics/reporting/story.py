@@ -1,4 +1,4 @@
-"""What explains that runs complete more or less often, or else fail, and what they cost."""
+"""Why more or fewer runs complete, or which faults most runs fail by, and what runs cost."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def story_of(
     [completed] = [one for one in headline["numbers"] if one["name"] == "completed"]
     windows = explained_windows(headline, material, earlier)
     parts, explained = [], None
-    # What explains a change is said of one that the verdict names.
+    # Only a change that the verdict names is explained.
     if windows is not None and direction_of(completed):
         now, before = (
             ended_runs(within(material.ever, window, as_of=material.facts.as_of))

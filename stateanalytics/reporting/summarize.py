@@ -35,12 +35,12 @@ from stateanalytics.state.reasons import REGISTRY
 from stateanalytics.summaries.summary import Summary, repeated
 
 SHAPE_VERSION = 1
-"""Of the summary: changes when a key changes its meaning or goes away."""
+"""Version of the summary: it rises when a key changes its meaning or is removed."""
 LOSSES = ("source", "table", "code", "n_rows", "message", "example", "action")
 
 _LEDGER, _BEFORE = "ledger", "earlier window"  # work that is done next to the sections
-# Rows: fewer are done before threads have started; more keep all cores busy without threads,
-# with less memory.
+# Rows: with fewer, the work is done before threads have started; with more, polars keeps all
+# cores busy by itself, and threads would only take memory.
 _WORTH_THREADS = range(20_000, 300_000)
 _N_THREADS = 2
 
@@ -101,7 +101,7 @@ def summarize(
     raw["actions"] = with_evidence(actions, material, raw["place"])
     raw["unassigned"] = first_screen.unassigned(actions)
     raw["runs"] = named_runs({**summaries, "actions": raw["actions"]}, material)
-    # Digests, which a mask for secrets must not touch: two reports are compared by them.
+    # The ledger is not masked: two reports are compared by its digests.
     return {**_cleaned(raw, redact=redact), "ledger": ledger}
 
 

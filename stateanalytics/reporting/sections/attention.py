@@ -81,7 +81,7 @@ def things_of(material: Material) -> pl.DataFrame:
 
 
 _IS_STOPPED = pl.col("standing") == "stopped"
-"""Work that somebody ended on purpose: it is severe, and needs no answer."""
+"""Work that somebody ended on purpose. It has a severity but needs no answer."""
 
 
 def _shown(things: pl.DataFrame, material: Material) -> Plain:
@@ -89,14 +89,14 @@ def _shown(things: pl.DataFrame, material: Material) -> Plain:
 
 
 def _listed(rows: pl.DataFrame, material: Material) -> pl.DataFrame:
-    """The attention list of the window, discharged items included, with the reasons of each."""
+    """The attention list of the window with discharged items, each with its reasons."""
     items = attention_items(
         material.facts, material.states, material.reasons,
         policy=material.policy, with_discharged=True,
         efforts=judged_effort(material.facts, material.policy),
     )  # fmt: skip
     added = tuple("dimension code message cluster disposition standing reopened_because".split())
-    # A session that is stuck in a loop is critical, whatever its state.
+    # These three come from the items: a session that loops is critical whatever its state.
     judged = ("severity", "tone", "display")
     judgements = items.lazy().select(*ENTITY_KEY, *judged, *added)
     in_turns = turn_times(material.facts.entities)
@@ -123,8 +123,8 @@ def _by_type(rows: pl.DataFrame) -> list[Plain]:
 def _things(items: pl.DataFrame, *, old_s: float = 0.0) -> pl.DataFrame:
     """One row for everything that a single answer clears, shown by its newest session.
 
-    ``n_runs`` are its open runs, as the number of those that need attention counts them, or 1
-    for what is no run; ``n_runs_old``, those that are silent for longer than ``old_s``.
+    ``n_runs`` counts its open runs in the same way as the headline does, or is 1 for entities
+    that are no runs; ``n_runs_old`` are those that are silent for longer than ``old_s``.
     """
     is_no_session = pl.col("entity_type") != "session"
     is_old, has_no_run = pl.col("silence_s") > old_s, is_no_session.all().over("thing")
@@ -145,7 +145,7 @@ def _things(items: pl.DataFrame, *, old_s: float = 0.0) -> pl.DataFrame:
             .then(is_old.cast(pl.UInt32))
             .otherwise((is_old & ~is_no_session).sum().over("thing")),
             n_causes=pl.struct("source", "cluster").n_unique().over("thing"),
-            # What ended together with a session shares its time, which counts one time.
+            # Other entities that ended with a session share its time, which counts once.
             lost_s=pl.when(pl.col("entity_type") == pl.col("entity_type").first().over("thing"))
             .then(during_turns(worked_s()))
             .sort()
@@ -153,7 +153,7 @@ def _things(items: pl.DataFrame, *, old_s: float = 0.0) -> pl.DataFrame:
             .over("thing"),
         )
         .unique("thing", keep="first", maintain_order=True)
-        # Open work: the most severe first, then what was alive last. Ended work: the longest first.
+        # Open work by severity, then by its last sign of life; ended work by its length.
         .sort(
             pl.when("is_open").then("severity"),
             pl.when("is_open").then(-pl.col("silence_s")).otherwise("lost_s"),
@@ -165,7 +165,7 @@ def _things(items: pl.DataFrame, *, old_s: float = 0.0) -> pl.DataFrame:
 
 
 def items_of(rows: pl.DataFrame, material: Material) -> list[Plain]:
-    """The items of a list for the page; few rows, so one at a time."""
+    """The items of a list for the page, one at a time because they are few."""
     reasons = material.reasons.lazy().join(rows.lazy(), on=ENTITY_KEY, how="semi")
     in_order = reasons.sort(*ENTITY_KEY, "order").pipe(collected)
     by_entity: dict[tuple[str, ...], list[dict[str, Any]]] = {}
@@ -214,7 +214,7 @@ def _when(row: dict[str, Any]) -> str:
 
 
 def _deciding(row: dict[str, Any], reasons: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The reason that the attention list names; for blocked work, what blocks it."""
+    """The reason that the attention list names; for blocked work, the entity that blocks it."""
     by_code = (reason for reason in reasons if reason["code"] == row.get("code"))
     by_blocked = (r for r in reasons if "code" not in row and ".blocked" in (r["code"] or ""))
     return next(by_code, None) or next(by_blocked, None) or next(iter(reasons), None)

@@ -10,7 +10,7 @@ from stateanalytics.core.words import count, say
 from stateanalytics.reporting.material import Material, Plain, Section, plain_rows
 
 N_EXAMPLES = 3
-# Verdicts on a status change, as the page names them.
+# How the page names the verdicts on a status change.
 VERDICTS = {
     "first": "first on record",
     "legal": "legal",

@@ -17,7 +17,7 @@ from stateanalytics.reporting.material import Material, Plain, Section, plain_ro
 
 N_CAUSES, N_IN_CHART = 8, 10
 FEWEST_DRAWN = 20
-"""Open runs: a matrix of detectors over fewer shows less than their table."""
+"""The fewest open runs for a chart of detectors; with fewer, their table shows more."""
 TROUBLE = ("stale", "stuck", "slow", "dead")
 _CAUSE = ("a", "b", "label_a", "n_a", "n_b", "cause", "n", "words", "is_same_page",
           "title_a", "title_b")  # fmt: skip

@@ -68,8 +68,8 @@ def summarize_durations(material: Material) -> Plain:
 
 
 def _denominator(kept: pl.DataFrame, nouns: str) -> str:
-    """What was counted; where sessions also wait for people, their parts are (`run_type`)."""
-    # A turn that crashed and was resumed is one turn, however many attempts.
+    """The entities that were counted: sessions, or turns where sessions wait for people."""
+    # A turn that crashed and was resumed has several attempts but is one turn.
     n_turns = Counter(kept[list(ENTITY_KEY)].unique()[["system", "entity_type"]].rows())
     counted = [
         say("durations.counted_parts", n=n, run_type=known.runs.entity_type, system=known.title)
@@ -160,7 +160,7 @@ def _by_kind(kept: pl.DataFrame, material: Material) -> Plain:
 
 
 def _limits_by_kind(material: Material) -> dict[str | None, Plain | None]:
-    """What the median of each kind shows against its own past."""
+    """The median of each kind, judged against its own earlier weeks."""
     of_kinds = material.times.lazy().filter(group_kind="kind").sort("week").pipe(collected)
     series = of_kinds.partition_by("group_id")
     alpha = LIMITS["time_to_complete_by_kind"] / max(len(series), 1)
@@ -187,7 +187,7 @@ def _never(row: dict[str, Any]) -> str:
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    """An interval in brackets; empty where a few units give a share without one."""
+    """An interval in brackets; empty where there are too few units for one."""
     return "" if low is None or high is None else f" ({100 * low:.0f} to {100 * high:.0f})"
 
 
@@ -209,7 +209,7 @@ def _in_between(material: Material) -> Plain:
 
 
 def _sampled(lives: pl.DataFrame) -> pl.DataFrame:
-    """All stretches; of very many, those of an evenly spaced sample of invocations."""
+    """All stretches, or where they are very many, those of every nth invocation."""
     units = with_known_units(lives).lazy()
     step = 1 + lives.height // MOST_STRETCHES
     sample = units.select(pl.col("unit").drop_nulls().unique().sort().gather_every(step))

@@ -45,9 +45,9 @@ _SUMS = ("run_s", "cost_usd", "n_work", "n_cost_unreported")
 
 
 def lost_of(row: Plain) -> Plain:
-    """Cost and time of a failure in words; not reported is never nothing."""
+    """Cost and time of a failure in words; a cost that is not reported is never shown as 0."""
     cost, unreported = row["cost_usd"], row["n_cost_unreported"]
-    # Of some that cost nothing, and others of which no cost is known, the sum says nothing.
+    # A sum of zeros and unknown costs is not known to be zero.
     cost = None if unreported and not cost else cost
     return {
         "cost": say("failures.not_reported") if cost is None else dollars(cost),
@@ -73,7 +73,7 @@ def lost_in_all(failed: pl.DataFrame) -> Plain:
         .group_by(pl.coalesce("incident_id", "cause"))
         .agg(pl.col("run_s").sum())
     )
-    # An incident happens or not, so the variance is that of a sum of so many.
+    # Each incident either happens or not, so the variance of their sum is the sum of squares.
     spread_s = of_incident.select(spread_s=pl.col("run_s").pow(2).sum().sqrt().round(3))
     both = pl.concat([failed.lazy().select(**sum_costs()), spread_s], how="horizontal")
     row = both.pipe(collected).row(0, named=True)
@@ -124,7 +124,7 @@ def _incident_counts(failed: pl.DataFrame) -> str:
     runs = failed.filter(pl.col("entity_type") == RUN)
     counted, noun = (runs, "run") if runs.height else (failed, "row")
     n_clusters, n_of_all = (rows["cluster_id"].n_unique() for rows in (counted, failed))
-    # The states that follow are those of all clusters: five new ones cannot be among one.
+    # The sentence goes on with the states of all clusters, so their number must be in it.
     has_others = n_of_all >= 2 * n_clusters
     return say(
         "failures.incidents",
@@ -207,7 +207,7 @@ def summarize_failures(material: Material) -> Plain:
     versions = program_versions(material.facts)
     faults = count_faults(failed, in_window, ended, sources, changed=changed, versions=versions)
     clusters = _clusters(material, lives, in_window, faults)
-    # What is news has a name on the page, however cheap it is.
+    # A cluster that is news is always named on the page, however little it cost.
     is_first_of_code = (pl.col("place") < N_OF_CODE) | pl.col("is_news")
     most = codes.lazy().head(N_CODES)
     shown = (
@@ -219,7 +219,7 @@ def summarize_failures(material: Material) -> Plain:
     runs = failed.filter(pl.col("entity_type") == RUN)
     order = ("n_rows", "since", "incident_id")
     incidents = count_incidents(failed).sort(order, descending=[True, True, False])
-    # What was gone before the window is no news in it.
+    # Clusters that had already disappeared before the window are no news.
     newly_gone = lives.lazy().filter(
         pl.col("state") == "gone",
         pl.col("quiet_chance") < _news_chance(lives),
@@ -279,7 +279,7 @@ def summarize_failures(material: Material) -> Plain:
 
 
 def _news_chance(lives: pl.DataFrame) -> float:
-    """Below it a silence is news: of all clusters together, few are so by chance."""
+    """The chance below which a silence is news, corrected for the number of clusters."""
     return min(QUIET_CHANCE, NEWS_CHANCE / max(lives["new_chance"].null_count(), 1))
 
 
@@ -336,7 +336,7 @@ def _code(row: Plain, clusters: pl.DataFrame, shown: pl.DataFrame) -> Plain:
     return {
         **row,
         "code": row["code"] or NO_CODE,
-        # Its share is a share of causes.
+        # Shares of a code are shares of causes.
         "unit": "cause",
         "is_known": known is not None,
         "meaning": known.meaning if known else None,
@@ -350,10 +350,10 @@ def _code(row: Plain, clusters: pl.DataFrame, shown: pl.DataFrame) -> Plain:
 def _faults(
     faults: pl.DataFrame, clusters: pl.DataFrame, shown: pl.DataFrame, runs: pl.DataFrame
 ) -> Iterator[Plain]:
-    """Faults with the ranks of their clusters that the page shows, which are their places.
+    """Faults with ``ranks``: the places on the page of those of their clusters it shows.
 
-    ``todo`` is the most expensive cluster that nobody expects, with what it cost alone;
-    ``n_runs``, the runs that failed with it, as what explains the window counts them.
+    ``todo`` is the most expensive cluster that nobody expects, with its own cost. ``n_runs``
+    counts the failed runs in the same way as the explanation of the window.
     """
     rows, ranks = clusters.sort("rank").to_dicts(), set(shown["rank"])
     n_of = Counter(runs["cluster_id"]) + Counter(runs["fault_id"])
@@ -363,7 +363,7 @@ def _faults(
         yield {
             **fault,
             "n_runs": n_of[fault["fault_id"]],
-            # Its lift is one of requests.
+            # The lift of a fault is computed from requests.
             "unit": "request",
             "ranks": [row["rank"] for row in own if row["rank"] in ranks],
             "lost": lost_of(fault),
@@ -391,7 +391,7 @@ def _cluster(row: Plain) -> Plain:
         "code": row["code"] or NO_CODE,
         "former_ids": row["former_ids"] or [],
         "name": name_of(row),
-        # A message that equals the template is no example.
+        # A message that equals the template adds nothing as an example.
         "examples": [text for text in examples if text and text != row["template"]],
         "bars": [n / most if most else 0.0 for n in row["weeks"] or []],
         "lost": lost_of(row),

@@ -21,7 +21,7 @@ _COLUMNS = (
     *("source", "entity_type", "entity_id", "session_id", "invocation_id", "show_id", "project"),
     *("left_out", "is_open", "outcome", "delivery", "severity", "tone"),
 )
-"""The few columns that are needed: each filter copies all that it is given."""
+"""The columns that are needed. Every filter copies all columns, so the others are dropped."""
 FAILED_AS = {"failed": "failed", "timed_out": "timed out", "aborted": "aborted"}
 """Outcomes of failed runs, as the finding names them."""
 _NONE_FAILED = say("headline.note_none_failed")
@@ -70,7 +70,7 @@ def headline_of_sums(rows: pl.DataFrame, units: pl.DataFrame, n_causes: int, lab
 
 
 def _interval_of_counts(name: str, counted: Count, units: pl.DataFrame) -> Plain:
-    """The interval of a share of weekly counts; none where the units are not those of its runs."""
+    """The interval of a share of weekly counts; None where units and runs do not match."""
     if counted.of is not None:
         is_open = name == "unresolved"
         of_runs = units.filter(pl.col("is_open") == is_open)
@@ -145,7 +145,7 @@ def _clauses(
         parts.append(failures_in_words(endings=failures))
     elif n_ended:
         parts.append(say("headline.none_failed"))
-    # A run that a person ended is no failure, but it ended.
+    # A run that a person stopped is no failure, but is named among the other endings.
     not_well = tally(runs.filter(~pl.col("is_open") & ~ended_well()), "outcome")
     others = {
         f"{'more ' if outcome in by_outcome else ''}{outcome.replace('_', ' ')}": (
@@ -200,7 +200,7 @@ def _excluded(rows: pl.DataFrame) -> str:
 def _outcomes(ended: pl.DataFrame) -> list[Plain]:
     counts = tally(ended, "outcome")
     words = pl.col("outcome", "tone").cast(pl.String)
-    # The most common tone of an outcome under this policy comes last: a dict keeps it.
+    # The most common tone of an outcome comes last, so that it is the one the dict keeps.
     by_tone = ended.lazy().group_by(words).len().filter(pl.col("tone").is_not_null())
     ranked = by_tone.sort("len", "tone", descending=[False, True]).collect()
     tones = dict(ranked[["outcome", "tone"]].iter_rows())

@@ -31,7 +31,7 @@ _ENTITY = ("source", "entity_type", "entity_id")
 
 
 def summarize_inside(material: Material) -> Plain:
-    """What happened inside the runs that worked in the window, as far as it is recorded."""
+    """The calls and sessions of runs that were active in the window, as far as recorded."""
     every, every_turn = material.calls, turns(material.facts)
     called, turned = (began_in(rows, material.window) for rows in (every, every_turn))
     if called.is_empty() and turned.is_empty():
@@ -142,7 +142,7 @@ _NOTHING: Plain = {
 
 
 def _clauses(counted: Plain) -> list[str]:
-    """How many calls failed, and how hard sessions were."""
+    """The counts of failed calls, and of sessions that were not smooth, as clauses."""
     n_sessions, ends = counted["n_sessions"], counted["interval"]
     clauses: list[str] = []
     if counted["n_with_result"]:

@@ -103,7 +103,7 @@ def _wide(steps: pl.DataFrame, counts: pl.DataFrame, endings: list[str]) -> pl.D
 def _finding(steps: pl.DataFrame, step_name: str) -> str:
     if not steps["n"].sum():
         return say("over_time.none")
-    # A part of a step has fewer for that reason alone.
+    # A step that the window cuts has fewer runs for that reason alone.
     whole = steps.filter(~pl.col("is_part") | pl.col("is_part").all())
     fewest, most = int(whole["n"].min()), int(whole["n"].max())  # type: ignore[arg-type]
     step = step_name if whole.height == steps.height else f"whole {step_name}"
@@ -111,7 +111,7 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
     name = name if most else "over_time.no_whole"
     name = "over_time.whole" if steps.height == 1 else name
     ended = capitalised(say(name, n=most, fewest=fewest, most=most, step=step))
-    # By the lower end of the interval: a single failure of a single run is not the worst day.
+    # Ranked by the lower end of the interval, so that 1 failure of 1 run is not the worst day.
     with_ends = steps.lazy().with_columns(wilson_columns("n_failed", "n"))
     order = with_ends.sort("share_low", "from_at", descending=[True, False], nulls_last=True)
     worst = order.pipe(collected).row(0, named=True)
@@ -126,7 +126,7 @@ def _finding(steps: pl.DataFrame, step_name: str) -> str:
 
 
 def _chance_of_worst(steps: pl.DataFrame, worst: Plain) -> str:
-    """What chance does on the worst of so many steps, by the other ones; empty: not known."""
+    """Whether chance explains the worst of so many steps, in words; empty: not known."""
     ended = steps[["from_at", "n_failed", "n"]].rows()
     ended.sort(key=lambda row: (row[0] == worst["from_at"], row[0]))
     points = [process_control.share_point(n_failed, n) for _, n_failed, n in ended if n > 0]

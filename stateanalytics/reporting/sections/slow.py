@@ -30,7 +30,7 @@ def summarize_slow(material: Material) -> Plain:
         longest_s=pl.when((pl.len() > 1) | is_turn.any()).then(longest_s),
         has_turns=(is_turn & is_known).any(),
     )
-    # A session that waits for people has no end of its own; its turns have, if that was recorded.
+    # A session that waits for people has no end of its own, but its turns may have one.
     has_duration = pl.col("has_turns") | (
         (pl.col("duration_s") >= 0)
         & ~pl.col("is_end_approximate").fill_null(False)

@@ -20,8 +20,8 @@ def summarize_thresholds(material: Material) -> Plain:
 
     Notes
     -----
-    Judged by the whole snapshot, not by the window alone, because tails need all the data.
-    Of a large fleet, sessions are drawn at random.
+    The whole snapshot is used and not only the window, because tails need all the data. In a
+    large fleet, a random sample of the sessions is used.
     """
     whole = material.whole
     advice = recommend(whole.facts, policy=whole.policy, rows=whole.ever)
@@ -48,7 +48,7 @@ def summarize_thresholds(material: Material) -> Plain:
             }
             for row in plain_rows(known)
         ],
-        # Too few for advice, but not nothing: what each value would cut, or what others borrow.
+        # Too few data for advice, but what each value would cut is known, or borrowed.
         "undecided": [
             _row(row, "name", "in_words")
             for row in plain_rows(advice.frame.filter(~has_data, is_seen))
