@@ -430,7 +430,7 @@ FOR_OPERATORS = 30
 LONGEST_READ = 4_000
 LONGEST_SHOWN = 400
 _PASTED = ("command", "place", "stop")
-"""Texts that people paste into a shell. One that is too long is left out, never cut."""
+"""Texts that people paste into a shell. One that is too long is not shown at all."""
 
 
 def clean(plain: Any, *, secrets: bool) -> tuple[Any, Counter[str]]:
