@@ -40,7 +40,7 @@ FAILED_RUNS = (QueryTimeoutError, StoreBusyError, NoRoomError, MissingComponentE
 
 
 def _by_heading(commands: Iterable[Command]) -> dict[str, list[Command]]:
-    """Commands by the part of the help that lists them, wherever they are in the table."""
+    """Commands by the heading of ``--help`` that lists them."""
     groups: dict[str, list[Command]] = {}
     for command in commands:
         groups.setdefault(command.heading, []).append(command)
@@ -69,7 +69,7 @@ RENAMED = {
 
 @contextmanager
 def _printing() -> Iterator[None]:
-    """Ends a command whose standard output is closed or full, which click would call a failure."""
+    """End a command whose standard output is closed or full with its own exit code or error."""
     try:
         yield
         sys.stdout.flush()
@@ -77,8 +77,8 @@ def _printing() -> Iterator[None]:
         # A file that cannot be written is named in its error; standard output has no name.
         if error.filename is not None or error.errno not in (EPIPE, ENOSPC, EDQUOT):
             raise
-        # The interpreter flushes once more at its end, and would complain.
-        with suppress(OSError):  # a stream of somebody else has no number
+        # Python flushes standard output again when it exits, which would raise once more.
+        with suppress(OSError):  # a stream that a caller put there may have no descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == EPIPE:
             raise click.exceptions.Exit(141) from error
@@ -167,18 +167,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # A command asks a thousand small queries, for which polars' streaming engine takes twice as
     # long; large ones take as much time and memory with either.
     os.environ.setdefault(_ENGINE, "in-memory")
-    # A start makes a hundred thousand objects that stay, and a report another hundred thousand:
-    # looking for garbage among them repeatedly takes a tenth of the time of a short command.
+    # A start makes a hundred thousand lasting objects, and a report as many again. Collecting
+    # garbage among them again and again takes a tenth of the time of a short command.
     gc.set_threshold(200_000)
-    # Python adds the file, the line and its code, which say nothing to who typed a command.
+    # Python would add the file and the line of the code, which do not help who typed a command.
     warnings.showwarning = lambda message, *_: warn(str(message))
-    # Python has none for a stream that its caller closed, and gives its number to the next file.
+    # If the caller closed a stream, it is None, and the next file opened takes its descriptor.
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
     code = run(arguments)
-    # Python looks for garbage among all of them once more before it ends, which takes as long.
-    # DuckDB complains of what is not freed by then.
+    # Without this, Python collects garbage among all objects once more when it exits. DuckDB
+    # reports connections that are not freed by then, so they are collected if it was used.
     if "duckdb" not in sys.modules:
         gc.freeze()
     sys.exit(code)
@@ -211,7 +211,7 @@ def _usage_error(error: click.ClickException) -> int:
         return 0
     message = error.format_message().rstrip(".")
     if "Hint:" not in message and context is not None:
-        # What other programs call --json is a format here.
+        # People type --json or --csv, as in other programs; here these are formats.
         form = (getattr(error, "option_name", None) or "")[2:]
         forms = next((each.type for each in context.command.params if each.name == "form"), None)
         is_form = form in getattr(forms, "choices", ())

@@ -40,7 +40,7 @@ def doctor(*, demo: bool, calibrate: int | None, sources: tuple[str, ...]) -> in
         )
     if demo:
         click.echo(_sample())
-        # Inside of `$(…)` the advice is already followed.
+        # Inside of `$(…)` the path is already being used as the note advises.
         if sys.stdout.isatty():
             note('try: stateanalytics attention "$(stateanalytics doctor --demo)"')
         return 0
@@ -132,7 +132,7 @@ def _at(source: str) -> Iterator[tuple[str, bool]]:
 
 
 def _surroundings() -> Iterator[tuple[str, bool]]:
-    """The places where stores are usually, and the room for their private copies."""
+    """The usual places of stores, and the free space for private copies of them."""
     from stateanalytics.io.cache import MOST_BYTES, VARIABLE, Cache
     from stateanalytics.systems.places import closed_part, description_of, usual_places
 
@@ -148,7 +148,7 @@ def _surroundings() -> Iterator[tuple[str, bool]]:
     free_gb = shutil.disk_usage(folder).free / 1e9
     yield f"the sample: {visible(_sample())}", True
     chosen = os.environ.get("TMPDIR") or folder
-    # Python takes another folder where this one cannot be used; a read ends with an error.
+    # Python silently takes another folder if TMPDIR cannot be used, but reading is an error.
     if os.path.realpath(chosen) == os.path.realpath(folder):
         yield f"private copies: {visible(folder)}, {free_gb:.1f} GB free", True
     else:
@@ -169,7 +169,7 @@ def _jobs() -> Iterator[tuple[str, bool]]:
         "a query is answered": _ask,
         "a chart is drawn": _draw,
     }.items():
-        # Whatever it raises is what somebody who calls a doctor has to see.
+        # Any error is caught, because showing it is the purpose of this command.
         try:
             job()
         except Exception as error:

@@ -21,11 +21,11 @@ Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 """What `click.option` gives: it adds an option to a command."""
 
 BUDGET = f"{__name__}.budget"
-"""Where the context keeps the value of ``--budget``."""
+"""Key of the value of ``--budget`` in the context of click."""
 NO_CACHE = f"{__name__}.no_cache"
-"""Where it keeps whether ``--no-cache`` was given."""
+"""Key of whether ``--no-cache`` was given."""
 _HELD = f"{__name__}.held"
-"""Where it keeps the notes of a command that prints a table."""
+"""Key of the notes of a command that prints a table."""
 FILE = click.Path(path_type=Path, dir_okay=False)
 _TYPES: Mapping[str, click.ParamType[Any]] = {
     "text": click.STRING,
@@ -198,7 +198,7 @@ def with_tables(snap: Snapshot, own: Sequence[str]) -> Snapshot:
 
 
 def examples(command: str = "") -> str:
-    """The end of a command's help, or of that of the program: lines to copy, kept as they are."""
+    """The examples at the end of the help of a command, or of the program."""
     return "\b\n" + "\n".join(("Examples:", *(f"  {line}" for line in examples_of(command))))
 
 
@@ -235,7 +235,7 @@ def output_options(formats: Iterable[str], otherwise: str = "a table") -> Option
 
 
 def note(text: str) -> None:
-    """One line for people, on standard error; after a first one, others wait for the table."""
+    """One line for people on standard error. With `hold_notes`, later ones wait for the table."""
     context = click.get_current_context(silent=True)
     held = context.meta.get(_HELD) if context is not None else None
     line = f"note: {visible(text)}\n"
@@ -246,7 +246,7 @@ def note(text: str) -> None:
 
 
 def hold_notes() -> None:
-    """Let notes but the first come after the table, when the command ends."""
+    """Print all notes except the first after the table, when the command ends."""
     context = click.get_current_context()
     if _HELD not in context.meta:
         held: list[str] = context.meta.setdefault(_HELD, [])
@@ -254,5 +254,5 @@ def hold_notes() -> None:
 
 
 def warn(text: str) -> None:
-    """One line for people about numbers that are likely to be wrong."""
+    """One line on standard error: a warning about numbers that are likely to be wrong."""
     print(f"warning: {visible(text)}", file=sys.stderr)

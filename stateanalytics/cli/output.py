@@ -44,7 +44,7 @@ _CLEAR = frozenset({".csv", ".json", ".parquet", ".html", ".htm"})
 _PIPE_WIDTH = 160
 _PIECE_BYTES = 2**16
 _OUTPUTS = frozenset({"output", "target", "metadata", "otlp", "metrics_file"})
-"""Options that name what is written, which may be there from the last time."""
+"""Options that name output files, which may exist from an earlier run."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Request:
             options.hold_notes()
         from stateanalytics.io import processes
 
-        processes.start_ahead()  # while all that reads is imported
+        processes.start_ahead()  # they start while the readers are imported
         from stateanalytics import snapshot
 
         given = click.get_current_context().meta
@@ -190,7 +190,7 @@ class Request:
             content = as_json(shown, is_seen=is_seen).encode()
         else:
             content = as_parquet(shown, is_seen=is_seen)
-        # A file in which nothing was masked on purpose can be read by its owner only.
+        # With --no-redact, only the owner may read the file.
         put(content, self.output, inputs=inputs, is_private=not self.redact)
         if shown.height < frame.height:
             more = count(frame.height - shown.height, "more row")
@@ -262,7 +262,7 @@ def chosen_format(
             f"The suffix of a file chooses its format; {str(output)!r} has no known suffix.",
             f"end it in {', '.join(ends)}: -o {shlex.quote(str(output.with_suffix(ends[0])))}",
         )
-    # What only other commands write is no less clear.
+    # A suffix may also mean a format that only other commands write.
     means = by_suffix or (suffix[1:] if suffix in _CLEAR else None)
     if form is not None and means and suffix not in formats[form]:
         raise ArgumentError(
@@ -280,7 +280,7 @@ def put(
         write_output(output, content, inputs=[*inputs, *_named_files()], is_private=is_private)
         return
     sys.stdout.flush()
-    # Piece by piece, so that a reader who went away is noticed.
+    # In pieces, so that a closed pipe is noticed early.
     for begin in range(0, len(content), _PIECE_BYTES):
         sys.stdout.buffer.write(content[begin : begin + _PIECE_BYTES])
         sys.stdout.buffer.flush()
@@ -291,7 +291,7 @@ def program() -> str:
     if shutil.which("stateanalytics"):
         return "stateanalytics"
     home, python = f"{Path.home()}{os.sep}", sys.executable
-    # Only a shell that sees the sign outside of quotes puts the home folder in its place.
+    # A shell expands the tilde only outside of quotes.
     is_own = python.startswith(home)
     shown = f"~/{shell_word(python.removeprefix(home))}" if is_own else shell_word(python)
     return f"{shown} -m stateanalytics"
@@ -301,7 +301,7 @@ def show_in_browser(page: Path) -> None:
     """Open a page, or print its path on a machine without a screen."""
     screens = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     if sys.platform == "linux" and not any(map(os.environ.get, screens)):
-        # What would open it there complains in lines of its own.
+        # The opener would print error messages of its own there.
         options.note(f"no browser can be opened here; the page is {visible(str(page.resolve()))}")
         return
     click.launch(str(page.resolve()))
@@ -336,7 +336,7 @@ def _is_file(path: Path) -> bool:
 
 
 def note_of_last_week(window: object, snap: Snapshot, tz: object = None) -> None:
-    """Note where the clock calls another week the last: data may end before that week is over."""
+    """Note that the data end early, so that *last week* is not that of today's date."""
     from stateanalytics.core.windows import LAST_WEEK, iso_week, minute_of, read_window, zone_of
 
     if window != LAST_WEEK or snap.as_of_from != "data":
@@ -354,7 +354,7 @@ def note_of_last_week(window: object, snap: Snapshot, tz: object = None) -> None
 def note_of_empty_window(
     frame: pl.DataFrame, snap: Snapshot, window: object, tz: object = None
 ) -> None:
-    """Where a window has no row: which window that is, and the reach of the data."""
+    """Note that nothing was found in a window, with the period that the data cover."""
     if not frame.is_empty() or (window is None and snap.entities.height):
         return
     from stateanalytics.core.windows import minute_of, read_window
@@ -368,7 +368,7 @@ def note_of_empty_window(
 
 
 def newest_first(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of periods with the newest first, so that a table that is cut has the last ones."""
+    """Rows with the newest period first, so that a table that is cut shows the latest."""
     periods = [name for name in ("month", "week", "day", "since") if name in rows.columns]
     if not periods:
         return rows
@@ -410,7 +410,7 @@ def _width(is_file: bool) -> int:
 
 
 def named_entities(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with an ``entity`` that ``show`` takes: type and id, a UUID by its beginning."""
+    """Rows with ``entity``, an argument for ``show``: the type, and the id or its beginning."""
     start = pl.col("entity_id").str.replace(LONG_ID, "${1}${2}")
     is_unique = pl.col("entity_id").n_unique().over(start) == 1
     shown = pl.when(is_unique).then(start).otherwise("entity_id")
@@ -418,7 +418,7 @@ def named_entities(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def changed_only(frame: pl.DataFrame, column: str, quiet: Sequence[str]) -> pl.DataFrame:
-    """The rows of a table that have a change, if any has, and a note of the number of others."""
+    """The rows with a change and a note that counts the others; all rows if none has one."""
     is_quiet = pl.col(column).cast(pl.String).is_in(list(quiet))
     counts = frame.filter(is_quiet)[column].cast(pl.String).value_counts(sort=True)
     if counts["count"].sum() in (0, frame.height):

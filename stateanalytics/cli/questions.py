@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from stateanalytics.thresholds.advice import Advice
 
 Given = dict[str, Any]
-"""Values of options, by the parameters that they are for."""
+"""Values of options, by the name of the parameter."""
 
 _LIST_WIDTH = 78  # with the margin of click, what every terminal has
 N_OPEN_FIRST = 20
@@ -66,7 +66,7 @@ def command_of(name: str) -> click.Command:
         _answer(request, question, given)
 
     ask.__doc__ = f"{command.summary}\n\n{command.details}\n\n{_list_of(questions)}"
-    # The window comes last of what the questions take, as in the help of `report`.
+    # The options of the window come last, as in the help of `report`.
     first = [option for key, option in by_key.items() if key != "window"]
     own = [*first, OPTIONS["limit"], *(by_key[key] for key in by_key if key == "window")]
     return click.command(
@@ -75,7 +75,7 @@ def command_of(name: str) -> click.Command:
 
 
 def _list_of(questions: Sequence[Question]) -> str:
-    """The words after ``--show`` with what each lists, as lines that click keeps."""
+    """The choices of ``--show`` and what each lists, in lines that click does not wrap."""
     listed = [question for question in questions if question.shown_as]
     width = max((len(question.shown_as) for question in listed), default=0) + 2
     indent = " " * width
@@ -137,7 +137,7 @@ def _chosen(questions: Sequence[Question], given: Given) -> Question:
     """The question that the options ask; those that only choose are taken out of ``given``."""
     show = given.pop("show", None)
     flags = {flag for flag in map(_flag, questions) if flag and given.pop(flag)}
-    # A list that needs no store comes first, as nothing has to be read for it.
+    # Questions that need no store are tried first, because nothing has to be read for them.
     for question in sorted(questions, key=lambda question: question.over != "nothing"):
         is_named = given.get(question.default_with) not in (None, False, ())
         is_default_now = show is None and is_named
@@ -190,7 +190,7 @@ def _answer(request: Request, question: Question, given: Given) -> None:
             values["by"] = []
         joined = with_tables(snap, values.pop("own", ()))
         if settings is not None:
-            # In the words of the systems that take them.
+            # Written in the format of the systems that take these settings.
             text: str = getattr(_advice(joined, values), f"to_{settings}")()
             return put(text.encode(), request.output, inputs=joined.inputs)
         frame = _ANSWERS[question.command](joined, request, question, values)
@@ -237,7 +237,7 @@ def _for_terminal(
     """The rows as a table shows them, and the columns of the table; None for all of them."""
     by = values.get("by", [])
     if is_table:
-        # A kind without a name is one that nobody recorded.
+        # A null group means that the value was not recorded.
         unnamed = [name for name in by if frame.schema.get(name) == pl.String]
         frame = frame.with_columns(pl.col(unnamed).fill_null("not recorded"))
         if question.view:
@@ -254,7 +254,7 @@ def _for_terminal(
 
 
 def _attention(snap: Snapshot, request: Request, question: Question, values: Given) -> pl.DataFrame:
-    """Items, states, findings or contradictions, of one type, severity or standing if asked."""
+    """Items, states, findings or contradictions, filtered by type, severity and standing."""
     from stateanalytics.queries import attention_and_excluded
 
     asked = {name: values[name] for name in ("entity_type", "severity", "standing") if values[name]}
@@ -278,7 +278,7 @@ def _attention(snap: Snapshot, request: Request, question: Question, values: Giv
 
 
 def _note_count(n: int, excluded: pl.DataFrame, snap: Snapshot, asked: Given) -> None:
-    """Note how many items of what was asked there are, and what was excluded."""
+    """Note the number of items that match the filters, and what was excluded."""
     counts = [
         f"{n_of:,} of type {entity_type} ({why})"
         for entity_type, why, n_of in excluded.iter_rows()
@@ -290,19 +290,19 @@ def _note_count(n: int, excluded: pl.DataFrame, snap: Snapshot, asked: Given) ->
 
 
 def _instant(snap: Snapshot) -> str:
-    """Ages end here: a copy of May is not silent since May."""
+    """The instant up to which ages and silences count, in words."""
     from stateanalytics.core.windows import minute_of
 
     return f"as of {minute_of(snap.as_of)} ({snap.why_as_of})"
 
 
 def _similar_items(items: pl.DataFrame) -> pl.DataFrame:
-    """Items that one action answers as one row, with ids that ``show`` takes."""
+    """Items grouped by the action that answers them, with ids that ``show`` takes."""
     from stateanalytics.queries import grouped_items
 
     named = named_entities(items).with_columns(message=pl.coalesce("message", "code"))
     rows = grouped_items(named)
-    # Hundreds that are open must not hide why everything else failed.
+    # After the first rows of open work, ended work follows, so that hundreds cannot hide it.
     is_later = (pl.col("standing") == "open") & (pl.int_range(pl.len()) >= N_OPEN_FIRST)
     return rows.sort(pl.col("standing") == "stopped", is_later, maintain_order=True)
 
@@ -383,7 +383,7 @@ def _each(frame: pl.DataFrame, column: str) -> pl.Series:
 
 
 def _with_states_and_owners(clusters: pl.DataFrame, snap: Snapshot, values: Given) -> pl.DataFrame:
-    """Clusters with what became of each lately, and its owner."""
+    """Clusters with their state, such as new or growing, and their owner."""
     from stateanalytics import failures
 
     given = {name: values[name] for name in ("window", "policy", "rules", "ledger", "of")}
@@ -392,7 +392,7 @@ def _with_states_and_owners(clusters: pl.DataFrame, snap: Snapshot, values: Give
 
 
 def _without_turns(efforts: pl.DataFrame) -> pl.DataFrame:
-    """Sessions and subagents, as the page counts them; a turn is a part of one."""
+    """Sessions and subagents without their turns, as the page counts them."""
     from stateanalytics.state.definitions import RUN
 
     is_turn = pl.col("entity_type") != RUN
@@ -412,7 +412,7 @@ def _with_short_ids(clusters: pl.DataFrame) -> pl.DataFrame:
 
 
 def _note_meaning_of_failure(snap: Snapshot, frame: pl.DataFrame) -> None:
-    """Note what else some of the systems call a failure, where the frame has such rows."""
+    """Note what counts as a failure in systems that define it differently, if rows have it."""
     from stateanalytics.systems import all_systems
 
     for system in all_systems():

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 _OF_FIRST_SCREEN = ("headline", "attention", "inside", "failures", "costs", "thresholds")
-"""The sections that a verdict and what to do first are read from; no charts are drawn."""
+"""The sections that the verdict and the first actions need. No charts are drawn."""
 _FIRST_LOOK_S = 4
 _FORMS = {**PAGES, "email": PAGES["html"], "md": (".md",), "json": (".json",), "slack": (".json",)}
 """What a report is written as, and the suffixes of each."""
@@ -57,7 +57,7 @@ HEADS = {
     "failure_run_s": "lost",
     "failure_cost_usd": "lost $",
     "time_to_complete": "median",
-    # Known for the last weeks only, so that it is the first to be hidden in a narrow terminal.
+    # It is known for the latest weeks only, so it is the first to be hidden for lack of width.
     "unresolved": "unresolved",
 }
 WEEK_COLUMNS = tuple("week coverage measure group_label value lower upper n n_of".split())
@@ -139,9 +139,9 @@ def _write_page(
     from stateanalytics.reporting import report as make_report
 
     form = chosen_format(request.form, request.output, _FORMS, otherwise="html")
-    # Both are JSON, and one must not replace the other.
+    # Slack's message and the numbers are both JSON; one must not overwrite the other.
     stem = "week.slack" if form == "slack" else "week"
-    # As of every command, what is asked for goes into a pipe; a page is made to be opened.
+    # Like other commands it prints into a pipe, except for pages, which are made to be opened.
     is_file = with_json or is_opened or sys.stdout.isatty() or form in ("html", "email")
     output = request.output or Path(f"{stem}{_FORMS[form][0]}" if is_file else "-")
     if is_full and form != "html":
@@ -193,7 +193,7 @@ def _write_page(
 
 
 def _said(page: Report) -> list[str]:
-    """What a report says in lines, the first of which begins with its window."""
+    """The story of a report, a line each; the first line begins with its window."""
     first, *others = page.story()
     label = page.summary["window"]["label"]
     return [f"{label[:1].upper()}{label[1:]}: {first}", *others]
@@ -214,7 +214,7 @@ def _targets(output: Path, form: str, *, with_json: bool) -> dict[Path, str]:
 
 
 def _pipe(write: Callable[[Path], Path]) -> None:
-    """Print what a writer of files writes."""
+    """Print the file that a function writes."""
     folder = make_private_folder()
     try:
         click.echo(write(folder.path / "report").read_bytes(), nl=False)
@@ -223,7 +223,7 @@ def _pipe(write: Callable[[Path], Path]) -> None:
 
 
 def _kinds_to_fail_on(fail_on: str | None, sections: list[str] | None) -> list[str]:
-    """The bad news to fail on; refused without the section that they are read from."""
+    """The kinds of bad news to fail on; an error if the section that they need is missing."""
     from stateanalytics.reporting.first_screen import checked_kinds
 
     if fail_on is None:
@@ -253,8 +253,8 @@ def sum_up() -> None:
     from stateanalytics.reporting import report as make_report
 
     request = Request()
-    # On a first run only the newest transcripts, if there are gigabytes. What is skipped is
-    # noted; the next run goes on with it where anything changed.
+    # If there are gigabytes, the first run reads only the newest transcripts and says so. Later
+    # runs read more of the others.
     click.get_current_context().meta[options.BUDGET] = f"processor_s={_FIRST_LOOK_S}"
     try:
         snap = request.opened(is_table=False, has_notes=False)
@@ -280,14 +280,14 @@ def sum_up() -> None:
     named = shlex.join(["report", *request.sources, "--open"])
     lines = [*_said(page), f"The whole page: {program()} {named}"]
     click.echo("\n".join(lines))
-    # The clock, and a read that is to go on next time, change what is said.
+    # An answer that depends on the clock, or on how much was read so far, is not kept.
     is_whole = snap.as_of_from == "data" and OVER_BUDGET not in facts.findings["code"]
     files = [str(path) for path in (*places, *snap.inputs)]
     read = (files, [str(store.path) for store in snap.stores])
-    # The states are those of the read: who writes while the report is made is not missed.
+    # These are the states at the time of the read, so a write during the report is noticed.
     state = _state(files, (store.state for store in snap.stores), began)
     if cache is not None and is_whole and not request.sources and state:
-        # Once another command has read the older ones, they are no longer left out.
+        # Once another command has read the older transcripts, the answer changes.
         besides = cache.bytes_besides(key) if n_older else None
         shown = {"notes": notes, "lines": lines, "besides": besides}
         cache.put(key, {"state": state, "read": read, **shown}, [])
@@ -317,7 +317,7 @@ def _is_older(file: Path, week_ago: datetime) -> bool:
 
 
 def _state(files: Sequence[str], of_stores: Iterable[str | None], now: datetime) -> str:
-    """The state of what was read and of the usual places; empty where equality proves nothing."""
+    """A digest of what was read and of the usual places; empty if it cannot prove equality."""
     states = list(of_stores)
     return "" if None in states else digest_of_files(map(os.path.realpath, files), now, *states)
 
