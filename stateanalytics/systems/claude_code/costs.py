@@ -21,7 +21,7 @@ _USAGE = pl.Struct(dict.fromkeys(MODEL_USAGE, pl.Float64))
 _BY_MODEL = pl.List(pl.Struct({"key": pl.String, "value": _USAGE}))
 LARGEST = 2.0**53
 _SESSION = ("source", "session")
-# A provider's prefix, a release date and a context size do not make another model.
+# The name of a model without its provider's prefix, release date and context size.
 _MODEL_NAME = r"^.*?(claude-.*?)(?:[-@]20\d{6})?(?:-v\d+(?::\d+)?)?(?:\[[^\]]*\])?$"
 
 
@@ -42,7 +42,7 @@ def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
     """
     states = rows.filter(pl.col("type") == COST_RECORD).select(
         *THREAD, "seq", "counted_since", "model_usage", *_TOTALS,
-        # In a file that was shuffled its moment is not known: it is taken for the end.
+        # In a shuffled file the time of the record is not known; the end is assumed.
         by=pl.coalesce("by", pl.col("at").max().over(THREAD)),
     )  # fmt: skip
     at = pl.col("at")
@@ -53,8 +53,8 @@ def cost_steps(rows: pl.DataFrame) -> pl.DataFrame:
         copied_since=pl.col("copied_since").drop_nulls().last(),
     )
     forks = threads.drop_nulls("origin")
-    # Two forks of a deleted session have records in common, and neither is the origin: what the
-    # second fork began with is not recorded.
+    # Two forks of a deleted session share records, but neither is the origin of the other, and
+    # the count that the second one began with is not recorded.
     is_sibling = (pl.col("copied_until") < pl.col("copied_since")).fill_null(value=False)
     inherited = (
         states.join(
@@ -109,7 +109,7 @@ def _increases(records: pl.DataFrame) -> pl.DataFrame:
     for name in _COUNTS:
         count = pl.col(name)
         same = count.cum_max().forward_fill().shift(1).over(*of_model, "counted_since")
-        # Without the moment since when they count, records may be of different counters.
+        # Without `counted_since` it is not known whether two records have the same counter.
         same = pl.when(pl.col("counted_since").is_not_null()).then(same)
         before = pl.when(continues).then(count.forward_fill().shift(1).over(of_model))
         steps[name] = (count - pl.coalesce(same, before, 0.0)).clip(0)
@@ -190,7 +190,8 @@ def _side_requests(answers: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
         model_name=name
     )
     recorded = steps.drop_nulls("model").with_columns(model_name=name)
-    # A session with an unknown model name cannot be compared: its usage would count twice.
+    # A session is skipped if the records do not name the model of an answer: usage would count
+    # twice.
     others = counted.join(recorded, on=(*_SESSION, "model_name"), how="anti")
     known = counted.group_by(part).agg(pl.col(counts).sum().name.prefix("answered_"))
     beyond = [

@@ -23,18 +23,18 @@ SIGNS = (
     *("prompt", "tool_result", "interrupt", "shutdown", "summary", "injected"),
     *("assistant", "api_error", "synthetic", "retry", "progress"),
 )
-"""Records that are signs of life; titles, snapshots and hooks are none."""
+"""Records that show activity. Titles, snapshots and hooks do not."""
 BASH_S = today_s_of(__package__)["claude_code.bash"]
 BASH_GRACE_S, PATIENCE_S, MCP_PATIENCE_S = 60.0, 600.0, 3600.0
 _STOPPED = ("interrupted", "cancelled")
-"""Kinds of denials that mean stopped or skipped, and not refused."""
+"""Kinds of denials that mean that a call was stopped or skipped, not that it was refused."""
 _REFUSED = "The user doesn't want to"
-"""What the result of a call begins with that a person refused or stopped."""
+"""The beginning of the result of a call that a person refused or stopped."""
 _LOST = r"^\[(?:Tool|Agent) call interrupted: the (?:session|process)\b"
-"""What a resume writes as the result of a call that had none when its process ended."""
+"""The result that a resume writes for a call whose process ended before it had one."""
 _QUESTION_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 _LAST_WITHOUT_STOP_REASONS = (2, 1, 58)
-"""Until this version an answer that was streamed has no stop reason, complete or not."""
+"""The last version in which streamed answers have no stop reason, even complete ones."""
 _ORDER_COLUMNS = (
     *("source", "file", "line_no", "at", "what", "uuid", "parent_uuid", "message_id"),
     *("request_id", "session_id", "agent_id", "is_sidechain", "forked_from", "continued_in"),
@@ -58,9 +58,9 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     file = ("source", "file")
     first_session = pl.col("session_id").drop_nulls().first().over(file)
     is_side = pl.col("is_sidechain").fill_null(value=False)
-    # Few columns are sorted and joined; the other ones are added at the end.
+    # Only these columns are sorted and joined; the others are added at the end, to save time.
     marks = lines.select(_ORDER_COLUMNS).with_row_index("row")
-    # Only the old session names the new one, which begins with copies of its records.
+    # A continued session begins with copies of the old one, and only the old one names it.
     continued = (
         marks.drop_nulls("continued_in")
         .select("source", owner_id="continued_in", continues="session_id")
@@ -86,7 +86,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
             thread_id=pl.when(pl.col("agent").is_null())
             .then("owner_id")
             .otherwise(pl.concat_str("owner_id", pl.lit("/"), "agent")),
-            # Files keep their order of writing, whatever their clocks did.
+            # Within a file the order of writing counts, even if the clock went back.
             by=pl.when(pl.col("is_shuffled").is_null())
             .then(pl.col("at").cum_max().forward_fill().over(file, order_by="line_no"))
             .otherwise("at"),
@@ -115,7 +115,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_names(rows: pl.DataFrame) -> pl.DataFrame:
-    """By file its ``file_agent``, the session that is in its path as ``named_id``, and ``stem``."""
+    """The ``file_agent`` of each file, ``named_id`` (the session in its path) and ``stem``."""
     name = pl.col("file")
     agent = name.str.extract(r"(?:^|/)agent-([^/]+)\.jsonl$")
     folder = name.str.extract(rf"(?:^|/)({_UUID})/subagents/[^/]+$")
@@ -140,11 +140,11 @@ def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
-    """Commands of a person that the model answers are prompts, others like hidden text.
+    """Turn a person's commands into prompts if the model answers them, else into hidden text.
 
-    Claude Code writes a caveat before a command that the model is not asked about. A skill that an
-    answer called begins with a command, too, behind the result of that call. An interrupt right
-    after a command stopped only that, but for one of a tool.
+    Claude Code writes a caveat before a command that is not meant for the model. A skill that an
+    answer called also begins with a command, after the result of that call. An interrupt right
+    after a command stopped only the command, unless it is one of a tool.
     """
     what = pl.col("what")
     around = ("caveat", "command", "output", "hidden", "stop", "turn_end", "hook_stop", *SIGNS)
@@ -159,7 +159,7 @@ def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
         (what == "command")
         & before.ne_missing("caveat")
         & ~shown_before.is_in(["prompt", "tool_result"]).fill_null(value=False)
-        # The output of a local command of old versions has no caveat.
+        # Old versions wrote no caveat before the output of a local command.
         & (
             after.is_in(["output", "hidden"]) & is_answered
             | (after == "hidden") & shown_after.is_null()
@@ -174,9 +174,9 @@ def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``is_copied``, and of the thread that the record belongs to id and begin."""
+    """Add ``is_copied``, and the id and begin of the thread that the record was copied from."""
     key = ("source", "key")
-    # A fork has the moments of its origin, except in records without an id, which are its own.
+    # Copies in a fork keep their old times; only records without an id are the fork's own.
     is_own = pl.col("uuid").is_null() & pl.col("continued_in").is_null()
     begins = pl.coalesce(pl.col("at").filter(is_own).min(), pl.col("at").min())
     keyed = rows.with_columns(key=pl.coalesce("answer_id", "uuid"), begins=begins.over(THREAD))
@@ -188,7 +188,7 @@ def _with_copies(rows: pl.DataFrame) -> pl.DataFrame:
         .unique(key, keep="first", maintain_order=True)
         .select(*key, keeper="thread_id", since="begins")
     )
-    # Side questions replay the answers of the session that asked, with other request ids.
+    # A side question repeats the answers of its session under other request ids.
     answers = rows.filter(pl.col("agent").is_null(), pl.col("what") == "assistant")
     in_sessions = answers.select("source", "message_id", in_session=pl.lit(value=True)).unique()
     joined = keyed.join(owners, on=key, how="left", maintain_order="left").join(
@@ -237,13 +237,13 @@ def own(rows: Rows) -> Rows:
 
 
 _SUBAGENT = pl.concat_str("owner_id", pl.lit("/"), "result_agent_id")
-"""The thread of the subagent that a record is about."""
+"""The thread of the subagent that a record refers to."""
 _REPORTED_ENDS = {
     "completed": "completed",
     **dict.fromkeys(("killed", "stopped", "cancelled"), "stopped"),
     "failed": "failed",
 }
-"""How a subagent ended, by the status in its parent's record; any other status is no end."""
+"""How a subagent ended, by the status in its parent's record. Other statuses mean no end."""
 
 
 def _reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
@@ -270,10 +270,10 @@ def _reported_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """`frames.MESSAGES`: every answer, with the largest usage that any of its lines has.
+    """`frames.MESSAGES`: every answer, with the largest usage of its lines.
 
-    The first line has the moment; until 2.1.96 it had a placeholder for the tokens written.
-    If no line of a subagent's last answer has a stop reason, its parent's record has the usage.
+    The time is that of the first line, which until 2.1.96 had a placeholder for output tokens.
+    If a subagent's last answer has no stop reason, its usage is taken from its parent's record.
     """
     lines = rows.lazy().drop_nulls("answer_id").with_columns(total=pl.sum_horizontal(USAGE))
     answers = (
@@ -285,7 +285,7 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
             n_lines=pl.len(),
         )
     )
-    # A copy may have more tokens than its original, if that was still being written.
+    # An original that was still being written when it was copied has fewer tokens than the copy.
     order = ("in_session", "total")
     usage = (
         lines.with_columns(in_session=pl.col("agent").is_null())
@@ -311,12 +311,12 @@ def messages_of(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
-    """`frames.TOOLS`: calls with their results, wherever in the thread those stand."""
+    """`frames.TOOLS`: calls with their results, found anywhere in the thread."""
     columns = (
         *("thread_id", "owner_id", "turn_no", "seq", "at", "is_copied", "is_repeated"),
         *("answer_id", "message_id", "result_agent_id", "task_id", "denial", "n_output_tokens"),
     )
-    # A process that a signal ends records its costs before it stops its calls.
+    # A process that a signal ends records its costs first and the ends of its calls later.
     place = [pl.max_horizontal("by", "exited_at"), "seq"]
     n_exits = (pl.col("type") == COST_RECORD).cum_sum().over("source", "owner_id", order_by=place)
     facts = own(rows.select(*LINES.key, *columns, n_exits=n_exits))
@@ -350,7 +350,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
         .join(stopped, on=answer, how="left", maintain_order="left")
         .join(last_answers, on=TURN, how="left", maintain_order="left")
     )
-    # A call that Esc stops is recorded as refused, but an interrupt then names its answer.
+    # Esc during a call is recorded as a refusal, and as an interrupt that names the answer.
     is_halted = pl.col("is_halted") & pl.col("error_message").str.starts_with(_REFUSED)
     is_cut = (is_halted | (pl.col("last_exit") > pl.col("n_exits"))).fill_null(value=False)
     is_stopped = pl.col("denial").is_in(list(_STOPPED)) | is_cut
@@ -369,7 +369,7 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
             ended_at=pl.when(has_result, ~is_lost).then(pl.coalesce("ended_at", "at")),
             timeout_s=timeout_s,
             is_error=is_error,
-            # A compaction may remove a result that its model had.
+            # A compaction may have removed the result of a call.
             is_replaced=(
                 pl.col("is_replaced") | (~has_result & (pl.col("answer_id") != pl.col("last_id")))
             ).fill_null(value=False),
@@ -384,13 +384,13 @@ def tools_of(rows: pl.DataFrame, blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_notes(results: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Results, with the ends of commands that ran on in the background, by the notes on them."""
-    # A resume notes as stopped whatever has no end: that is none.
+    """Results, with the ends of background commands from the notes about them."""
+    # The status "stopped" is ignored: a resume writes it for every command without an end.
     status, ends = pl.col("result_status"), ("completed", "failed", "killed")
     is_limit = pl.col("error_message").str.ends_with("time limit")
     stopped = pl.when(is_limit).then(pl.lit("timeout")).when(status == "killed")
     failed = status != "completed"
-    # A call that stops one is no note.
+    # A call that kills a background command has no note, so it is added as one.
     begun = results.filter("is_background")
     calls = begun.select("source", "task_id", result_tool_id="tool_id")
     stops = results.filter(~pl.col("is_background")).join(calls, on=["source", "task_id"])
@@ -433,13 +433,13 @@ def sessions_of(
     messages: pl.DataFrame,
     recorded: pl.DataFrame,
 ) -> pl.DataFrame:
-    """`frames.SESSIONS`: threads with what all of their turns add up to.
+    """`frames.SESSIONS`: threads with the sums over their turns.
 
-    Tokens are those of ``messages``, side requests included; ``recorded`` are costs.
+    Tokens are from ``messages``, side requests included; ``recorded`` has the costs.
     """
     is_own = ~pl.col("is_copied") & ~pl.col("is_repeated")
     at = pl.col("at").filter(is_own & pl.col("what").is_in(list(SIGNS)))
-    # What two forks of a deleted session have in common is older than both.
+    # Records that two forks share are older than both if they come from a deleted session.
     origin = pl.col("copied_from").filter(pl.col("at") >= pl.col("copied_since"))
     sessions = rows.group_by(THREAD, maintain_order=True).agg(
         pl.col("file").first(),
@@ -472,13 +472,13 @@ def sessions_of(
 
 
 OPEN = ("question", "open_tool", "retrying", "awaiting_model")
-"""Situations of work that is not over."""
+"""Situations in which a turn is still open."""
 _GOOD_STOPS = ("end_turn", "stop_sequence")
 _CONTINUING_STOPS = ("tool_use", "pause_turn")
 
 
 def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    """`frames.TURNS`, each with its situation: the first one that its records show.
+    """`frames.TURNS`, each with its situation: the first rule that its records match.
 
     Parameters
     ----------
@@ -525,7 +525,7 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
     )
     is_waiting = pl.col("situation") == "retrying"
     has_error = is_waiting | (pl.col("situation") == "failed")
-    # Of a refusal or an output limit that is recorded as an error, only the words are right.
+    # A refusal or output limit recorded as an error has the right text but a misleading tag.
     is_worded = pl.col("situation").is_in(["refused", "truncated"])
     has_words = has_error | (is_worded & (pl.col("last_answer") == "api_error"))
     only_if = {
@@ -549,10 +549,10 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
 
 
 def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
-    """What the records of each turn show by themselves; work before any prompt is turn 0."""
+    """Facts of each turn from its own records; work before the first prompt is turn 0."""
     what, seq, at = pl.col("what"), pl.col("seq"), pl.col("at")
     is_answer = what.is_in(["assistant", "api_error"])
-    # What a resume adds to a turn that was cut off is no sign of that.
+    # Records that a resume adds to a turn that was cut off are no activity of that turn.
     sign = what.is_in(list({*SIGNS} - {"synthetic"})) & pl.col("denial").ne_missing("interrupted")
     places = {
         "answer": is_answer,
@@ -572,7 +572,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     is_last_answer = is_answer & (name == name.filter(is_answer).last())
     error = pl.col("error_type", "error_status", "error_message", "error_kind")
     is_idle = (what == "assistant") & pl.col("stop_reason").is_in(list(_GOOD_STOPS))
-    # A task of its own that ends wakes it for one answer.
+    # When a background task ends, its note wakes the session for one more answer.
     is_note = (pl.col("subtype") == "enqueue") & pl.col("result_agent_id").is_not_null()
     waited_s = (pl.col("retry_at") - at).dt.total_microseconds() / 1e6
     newer = newer_than(rows["program_version"], _LAST_WITHOUT_STOP_REASONS)
@@ -591,13 +591,13 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             started_at=at.filter(sign).min(),
             last_activity_at=at.filter(sign).max(),
             injected_at=at.filter(what == "injected").max(),
-            # The others also come when its process has ended, and from a resume.
+            # The kinds that are excluded are also written by a resume, or after the process ended.
             work_at=at.filter(sign & ~what.is_in(["tool_result", "injected", "summary"])).max(),
             last_answer=what.filter(is_answer).last(),
             n_prompts=(what == "prompt").sum(),
             n_retries=(what == "retry").sum(),
             retry_s=waited_s.filter(what == "retry").sum(),
-            # One that no answer follows came between two tasks.
+            # A compaction that no answer follows happened between two tasks.
             n_compactions=((what == "compaction") & is_answer.reverse().cum_max().reverse()).sum(),
             n_idle_answers=(name.filter(is_idle).n_unique().cast(pl.Int64) - is_note.sum()).clip(0),
             n_final_chars=pl.col("n_text_chars").filter(is_last_answer).sum(),
@@ -616,20 +616,20 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             },
         )
     )
-    # No answer follows a tool that ends the turn, and old versions may not have kept it.
+    # There is no last answer after a tool that ends the turn, or if an old version lost it.
     is_unstopped = pl.col("is_old") & pl.col("stop_reason").is_null()
     has_none = pl.col("is_over_by_tool") | (is_unstopped & (pl.col("n_final_chars") == 0))
     n_final_chars = pl.when(~has_none).then("n_final_chars")
-    # What stands before the first prompt is mostly names and settings.
+    # Records before the first prompt are mostly names and settings, no turn.
     is_turn = (pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)
     marks = {"is_unstopped": is_unstopped, "n_final_chars": n_final_chars}
     return turns.filter(is_turn).with_columns(**marks).collect()
 
 
 def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Turns and when their process ended: it records its costs, and then stops its calls."""
+    """Turns with ``gone_at``, when their process ended: it then wrote a record of its costs."""
     session = ["source", "owner_id"]
-    # Each process may have a limit of its own, which stands behind its prompt.
+    # Each process may have its own cost limit, recorded after the prompt.
     limit = pl.col("budget_usd").forward_fill().over(TURN)
     is_cost = pl.col("type") == COST_RECORD
     ends = (
@@ -640,7 +640,7 @@ def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
         .select(*session, "has_spent", gone_at=pl.max_horizontal("exited_at", "by"))
         .drop_nulls("gone_at")
     )
-    # The last turn may go on for another reason than a prompt, an earlier one does not.
+    # Only the last turn can be continued by an injected message instead of a prompt.
     next_at = pl.col("started_at").shift(-1).over(THREAD, order_by="turn_no")
     asked_at = pl.when(next_at.is_null()).then("injected_at")
     by_time = turns.lazy().with_columns(pl.max_horizontal("work_at", asked_at), next_at=next_at)
@@ -653,7 +653,7 @@ def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _call_counts(tools: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """How the tool calls of each turn ended, and the first one that is open."""
+    """The tool calls of each turn by how they ended, and the first open call."""
     signs = rows.lazy().filter(pl.col("what").is_in(list(SIGNS)))
     by_child = signs.group_by("source", child_thread_id="thread_id")
     last_signs = by_child.agg(child_at=pl.col("at").max()).collect()
@@ -682,7 +682,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_after = answer > pl.max_horizontal("input_seq", "retry_seq")
     is_end = is_after & is_closed
     is_confirmed = stop.is_in(list(_GOOD_STOPS)) | (pl.col("turn_end_seq") > answer)
-    # The agent that summarises its parent's conversation writes one answer and no end.
+    # The agent that summarises a conversation for a compaction writes one answer and no end.
     is_compaction = pl.col("thread_id").str.contains(r"/acompact-[^/]+$")
     is_ended_by_tool = is_closed & (pl.col("tool_end_seq") > answer)
     is_known_over = (

@@ -38,7 +38,7 @@ MODEL_USAGE = {
     "outputTokens": "n_output_tokens",
     "costUSD": "cost_usd",
 }
-"""The counts that a record of costs has per model, with our names."""
+"""The counts per model in a record of costs, and our names of them."""
 FIELDS: Fields = {
     **with_any_number({**fields_read(*FRAMES), **_CREATED}, _COUNTS),
     "queued": (("content",), "VARCHAR"),
@@ -79,12 +79,12 @@ _SUBTYPES = {
     "max_turns": ("attachment", ["max_turns_reached"]),
     "hook_stop": ("attachment", ["hook_stopped_continuation"]),
 }
-# In the text of a queued task, which is JSON or tags.
+# Where these stand in the text of a queued task, which is JSON or has tags.
 _TASK_PATTERNS = {
     "result_agent_id": r'task[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_tool_id": r'tool[_-]use[_-]id"?\s*[:>]\s*"?([\w-]+)',
     "result_status": r'status"?\s*[:>]\s*"?([\w-]+)',
-    # Behind the name of a command, which its model gave.
+    # It follows the name that the model gave to the command.
     "head": r'" (?:failed with )?((?:exit code [1-9]|was )[^<"]{0,100})</summary>',
 }
 COST_RECORD = "cost-state"
@@ -92,7 +92,7 @@ _COST_COLUMNS = (
     *("cost_usd", "api_s", "tool_s", "n_lines_added", "n_lines_removed"),
     *("counted_since", "exited_at", "is_cost_approximate"),
 )
-# A map has any keys; as a list of them it has the same shape for every record.
+# A map is turned into a list of entries, so that all records have the same type.
 _BY_MODEL = (
     "map_entries(json_transform(json_extract(sound, '$.modelUsage'), "
     f"""'"MAP(VARCHAR, STRUCT({", ".join(f"{name} DOUBLE" for name in MODEL_USAGE)}))"'))::JSON"""
@@ -108,7 +108,7 @@ _FIRST_TEXT = (
 def typed(
     rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser, *, limit_s: float | None = None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of `frames.LINES` and `frames.BLOCKS`, but for ``source``.
+    """The rows of `frames.LINES` and `frames.BLOCKS`, without ``source``.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def typed(
         ``row`` and ``text``, for further fields.
     parser : Parser
     limit_s : float, optional
-        The time limit of commands that ask for none.
+        The time limit of commands that do not set one.
     """
     heads = _heads(rows, texts, parser)
     lines = _lines(rows.join(heads, on="row", how="left", maintain_order="left"))
@@ -137,7 +137,7 @@ def _heads(rows: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFr
     is_text = pl.col("blocks").is_null() & pl.col("type").is_in(["user", "assistant"])
     plain = texts.join(rows.filter(is_text), on="row", how="semi", maintain_order="left")
     from_texts = parser.read(plain, {"text": (("message.content",), "VARCHAR")})
-    # The first text of a list classifies the record; all of them are the answer.
+    # The first text of a list classifies the record; the lengths of all texts are added up.
     block_texts = pl.col("blocks").list.eval(pl.element().struct.field("text").drop_nulls())
     from_lists = rows.filter(pl.col("blocks").list.len() > 0).select(
         "row",
@@ -162,14 +162,14 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     is_queued = pl.col("type") == "queue-operation"
     is_error = pl.when(pl.col("what").is_in(["api_error", "retry"]) | is_queued)
     tag = pl.col("error_type").str.slice(0, _MOST_ERROR_CHARS)
-    # The error of a retry is an object, and this its JSON text.
+    # The error of a retry is an object; `tag` has it as JSON text.
     status = tag.str.extract(r'"status"\s*:\s*(\d{3})\b').cast(pl.Int64)
     nested = pl.col("n_created_5m").fill_null(0) + pl.col("n_created_1h").fill_null(0)
     smallest = pl.min_horizontal(*_CREATED)
     is_failed = pl.col("blocks").list.eval(pl.element().struct.field("is_error")).list.any()
     slow = pl.when(pl.col("limit_ms") > 0).then(pl.lit("timeout"))
     since = moment("counted_since_ms").dt.replace_time_zone("UTC")
-    # What a person wrote is queued, too.
+    # Prompts of a person are queued as well; only notes on tasks are meant here.
     is_note = is_queued & pl.col("queued").str.contains(r"^\s*(?:<task|\{)")
     queued = pl.when(is_note).then("queued")
     named = rows.with_columns(
@@ -179,7 +179,7 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
     return (
         named.with_columns(whole_numbers(_COUNTS), at=at, what=_what())
         .with_columns(
-            # A number below zero is kept, for the finding about it.
+            # A negative number is kept, so that a finding can report it.
             n_cache_creation_tokens=pl.when(smallest < 0)
             .then(smallest)
             .otherwise(pl.max_horizontal("n_created", nested)),
@@ -192,11 +192,11 @@ def _lines(rows: pl.DataFrame) -> pl.DataFrame:
                     "tool": pl.col("tool_ends_turn") & ~is_failed,
                 }
             ),
-            # Versions without a kind of denial say so next to the output, and newer ones that
-            # the command goes on in the background.
+            # Old versions have no kind of denial but a flag next to the output. New versions have
+            # a time limit there if the command goes on in the background.
             denial=pl.coalesce("denial", pl.when("is_stopped").then(pl.lit("cancelled")), slow),
             error_type=is_error.then(tag),
-            # Both limits have the same tag, and older versions wrote no other.
+            # The limits of context and of output have the same tag, so the text tells them apart.
             error_kind=is_error.then(
                 pl.when(pl.col("head").str.contains(_FULL, literal=True))
                 .then(pl.lit("context_window"))
@@ -238,11 +238,11 @@ def _what() -> pl.Expr:
         "other": pl.col("is_unsent"),
         "tool_result": pl.col("blocks").list.eval(tool_results).list.any(),
         "shutdown": is_interrupt & pl.col("is_by_shutdown"),
-        # That of a tool is never one of a command.
+        # An interrupt of a tool is never one of a command.
         "interrupt": is_interrupt & head.str.contains("for tool use", literal=True),
         "stop": is_interrupt,
         "summary": pl.col("is_summary"),
-        # Only its neighbours show whether a command is for the model: see `folding`.
+        # The records around a command show whether it is for the model: see `folding`.
         "caveat": is_meta & begins_caveat,
         "exit": is_own & ~is_meta & head.str.contains(_EXIT),
         "command": is_own & ~is_meta & begins_command,
@@ -256,7 +256,7 @@ def _what() -> pl.Expr:
         "synthetic": pl.col("model") == "<synthetic>",
         "assistant": pl.lit(value=True),
     }
-    # These hooks run when an answer is complete, and may ask for more.
+    # Stop hooks run when an answer is complete, and may make the model go on.
     is_stop_hook = (kind == "progress") & (pl.col("hook_event") == "Stop")
     is_end = (kind == "system") & pl.col("subtype").is_in(["turn_duration", "stop_hook_summary"])
     rules = {
@@ -276,7 +276,7 @@ def _what() -> pl.Expr:
 
 def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.DataFrame:
     """Calls and results of tools, and blocks of any other kind, known or not."""
-    # A logged request repeats messages, without a time and maybe before their own records.
+    # A logged request repeats messages without a time, so its blocks are not used.
     is_message = pl.col("type").is_in(["user", "assistant"])
     blocks = (
         lines.filter(is_message, pl.col("blocks").list.len() > 0)
@@ -293,7 +293,7 @@ def _blocks(lines: pl.DataFrame, texts: pl.DataFrame, parser: Parser) -> pl.Data
     )
     is_result = pl.col("type").str.ends_with("tool_result")
     given = blocks.select(pl.when(is_result).then("content")).to_series()
-    # A plain text may begin as a list does: its record shows which of the two it is.
+    # A text may begin like a JSON list; the record itself is read again to tell them apart.
     is_list = pl.col("content").str.starts_with("[")
     blocks = blocks.with_columns(
         is_list=pl.col("is_error") & is_list,

@@ -20,7 +20,7 @@ _TYPES = rb"user|assistant|system|summary|progress|attachment|file-history-snaps
 _TYPES += rb"|permission-mode|ai-title|custom-title|agent-name|agent-setting|last-prompt|pr-link"
 _TYPED = re.compile(rb'"type"\s*:\s*"(?:' + _TYPES + rb')"')
 _OWN_KEY = re.compile(rb'"(?:sessionId|leafUuid|isSnapshotUpdate)"\s*:')
-# The journal records starts and ends of subagents, which their own transcripts do better.
+# The journal lists starts and ends of subagents; their own transcripts say more.
 _NO_TRANSCRIPTS = ("journal.jsonl", HISTORY)
 _NO_FOLDERS = ("tool-results", "memory")
 
@@ -31,7 +31,7 @@ def find(path: Path) -> list[Path]:
     Parameters
     ----------
     path : pathlib.Path
-        Looked at for names and beginnings of files only.
+        Only the names and the first bytes of files are looked at.
 
     Returns
     -------
@@ -62,7 +62,7 @@ def _is_transcript(path: Path) -> bool:
 
 
 def evidence(path: Path) -> bool:
-    """A transcript; settings and lists of prompts prove nothing."""
+    """Whether a file is a transcript; settings and lists of prompts are no evidence."""
     return path.suffix == _SUFFIX and path.name not in _NO_TRANSCRIPTS and _is_transcript(path)
 
 
@@ -114,7 +114,7 @@ def processes(path: Path) -> Iterator[Process]:
                 value if isinstance(value := note.get(key), str) else None
                 for key in ("procStart", "pidDomain")
             )
-            # The status is written when it changes: one that is busy may still hang.
+            # The status is only written when it changes, so a busy process may still hang.
             is_waiting = note.get("status") == "waiting"
             yield Process(legible(session_id), pid, start, machine, is_waiting)
 

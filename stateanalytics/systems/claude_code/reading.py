@@ -52,9 +52,9 @@ COLUMNS = (
     *("program_version", "n_text_chars", *frames.USAGE),
     *("cost_usd", "model_usage", "is_cost_approximate", "result_agent_id"),
 )
-"""The columns of records that are read here."""
+"""The columns of records that findings need."""
 _TIMED = ("user", "assistant", "system", "progress", "attachment")
-"""Types of records with a moment in every version; names and settings have none."""
+"""Types of records that have a time in every version; names and settings have none."""
 
 
 def findings_of(
@@ -84,7 +84,7 @@ def findings_of(
     newer = newer_than(lines["program_version"], NEWEST_VERSION)
     calls = pl.concat([tools["tool_id"], blocks.filter(kind == "tool_use")["tool_id"]])
     parent = pl.col("parent_thread_id")
-    # A fork has copies of what its parent's subagents answered.
+    # A fork has copies of the answers of its parent's subagents.
     agents = sessions["thread_id"].str.extract("/(.*)$")
     odd = {
         "record.unknown_type": strange(__package__, lines, "type", "type"),
@@ -139,7 +139,8 @@ def _repeated_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame)
     """How many lines repeat an answer, and how many tokens their sum would be."""
     answers = messages.filter(~pl.col("is_side_request"))
     n_tokens, n_all_lines = answers["n_output_tokens"].sum(), sessions["naive_output_tokens"].sum()
-    # The last answer of a subagent that was cut off has its parent's count, which no line has.
+    # Where the parent counts the last answer of a subagent, no line has that count, so the sum
+    # over lines may be the smaller one.
     more = f": the sum over all of them is {n_all_lines:,} output tokens instead of {n_tokens:,}"
     message = "lines that repeat an answer" + (more if n_all_lines > n_tokens else "")
     n_repeats = int(answers["n_lines"].sum()) - answers.height
@@ -147,7 +148,7 @@ def _repeated_usage(source: str, sessions: pl.DataFrame, messages: pl.DataFrame)
 
 
 def _retention(source: str, lines: pl.DataFrame, root: Path) -> pl.DataFrame:
-    """Whether older transcripts may have been deleted: the rest is as old as is allowed."""
+    """A finding if the oldest transcript is about as old as Claude Code keeps transcripts."""
     days = settings_of(root).get("cleanupPeriodDays")
     kept = days if isinstance(days, int) and 0 < days < 10**6 else _RETENTION_DAYS
     first, last = lines["at"].min(), newest_in_company([[lines["at"]]], [lines["at"]])
@@ -162,13 +163,13 @@ _STATE_COLUMNS = (
     *("stop_reason", "open_tool", "last_sign_at", "last_activity_at", "retry_at", "n_open_tools"),
     *("patience_s", "permission_mode", "is_recovered", "has_output"),
 )
-"""What states read of a turn; any other column would replace the sum over its session."""
+"""Columns of a turn that states need; others would replace sums over the session."""
 _EXIT_CODE = r"(?i)^(?:Error: )?exit code:? ([1-9]\d{0,8})"
 _ASKS_NOBODY = ("bypassPermissions", "dontAsk")
 _BASH_SETTING = "BASH_DEFAULT_TIMEOUT_MS"
 _INPUT_TOKENS = frames.USAGE[:3]
 _FORMATTED = r'"formatted"\s*:\s*"([^"\\]+)"'
-"""The error of a retry in words, in the object that is its message since the summer of 2026."""
+"""The text of the error of a retry, whose message is an object since the summer of 2026."""
 _ROLES = {"prompt": "user", "interrupt": "user", "tool_result": "tool", "assistant": "assistant"}
 
 
@@ -189,7 +190,7 @@ def read(
     label : str, optional
         How the user named it.
     bodies : bool
-        Without effect: what people and models said is never loaded.
+        Without effect: texts of people and models are never loaded.
     on_error, before
         As for `folding.read_transcripts`.
     """
@@ -215,7 +216,7 @@ def read(
 
 
 def _bash_limit_s(root: Path) -> float | None:
-    """The time limit of commands that ask for none, if the settings have one."""
+    """The time limit of commands that do not set one, if the settings have it."""
     environment = settings_of(root).get("env")
     value = environment.get(_BASH_SETTING) if isinstance(environment, dict) else None
     limit_ms: float | None = pl.Series([str(value)]).cast(pl.Float64, strict=False).item()
@@ -299,7 +300,7 @@ def _entities(sessions: pl.DataFrame, turns: pl.DataFrame, tools: pl.DataFrame) 
         states=states.drop("last_activity_at"),
         calls=_calls(tools, turns),
         own={
-            # Tokens read in any way, cached or not; `claude_messages` has the parts.
+            # Cached or not; `claude_messages` has the parts.
             "n_input_tokens": pl.when(pl.col("entity_type") != "tool_call").then(
                 pl.sum_horizontal(_INPUT_TOKENS)
             ),
@@ -334,7 +335,7 @@ def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
 
 
 def _events(rows: pl.DataFrame) -> pl.DataFrame:
-    """Every record with a moment, as an event of its session or subagent."""
+    """Every record with a time, as an event of its session or subagent."""
     what = pl.col("what")
     kind = (
         pl.when(what.is_in(list(_ROLES)))
@@ -362,7 +363,8 @@ _IDS = ("uuid", "message_id", "session_id", "forked_from", "continued_in")
 def _nodes_of(lines: pl.DataFrame) -> pl.DataFrame:
     records = lines.select("source", *_IDS, node="file")
     files = records.select("source", "node").unique(maintain_order=True)
-    # If a folder has no session's name, its agents' files are threads by their own names.
+    # A subagent belongs to the session that its folder is named after; if there is none, its
+    # file is a thread of its own.
     owners = [
         files.with_columns(owner_id=pl.col("node").str.extract(name))
         for name in (r"([^/]+)/subagents/[^/]+$", r"([^/]+?)(?:\.jsonl)?$")
@@ -385,9 +387,9 @@ rewind = partial(rewound_transcripts, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What each answer used, and the requests that only recorded costs show.
+    """The tokens of each answer, and of the requests that only the recorded costs show.
 
-    A model in its fast mode has another price: it counts as one of its own.
+    A model in fast mode has another price, so it counts as a model of its own.
     """
     read, model = pl.sum_horizontal(_INPUT_TOKENS), pl.col("model")
     return facts.detail(frames.MESSAGES).with_columns(
@@ -404,7 +406,7 @@ def calls(facts: Facts) -> pl.DataFrame:
     """The tool calls of Claude Code, in the shape of `schema.CALLS`."""
     exit_code = pl.col("error_message").str.extract(_EXIT_CODE).cast(pl.Int64)
     tools = facts.detail(frames.TOOLS).with_columns(
-        # Subagents have the id of their session before their own.
+        # The thread of a subagent begins with the id of its session.
         session_id=pl.col("thread_id").str.extract(r"^([^/]*)"),
         call_id="tool_id",
         tool="name",

@@ -13,7 +13,7 @@ from stateanalytics.systems.codex import places
 _later = partial(base.when_called, __name__)
 
 NAME = "codex"
-# Five idle streams of 300 s, and the waits between them.
+# Codex tries an idle stream five times for 300 s, with waits in between.
 LIMITS = {"stalled_after_s": 1800.0}
 
 
@@ -46,7 +46,7 @@ SYSTEM = base.System(
         "end of a thread is not recorded, so a thread whose last turn ended well waits for a "
         "person. Earlier turns have states of their own. Tool calls are parts, never runs, and a "
         "failed call is not a failure, because the model continues with its result.",
-        # What works without a person in between: a thread also waits for its user.
+        # A turn is uninterrupted work; a thread also waits for its user.
         entity_type="turn",
         part_types=("tool_call",),
         repeated_type="turn",

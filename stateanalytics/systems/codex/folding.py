@@ -1,8 +1,8 @@
 """From records to threads, turns and tool calls: inherited records are marked, repeats count once.
 
-A fork and a subagent begin with a copy of their parent's records, all stamped with the
-moment of the copy; totals of tokens continue from the parent's. Turns begin and end by the
-rules of Codex itself.
+A fork and a subagent begin with a copy of their parent's records. All have the time of the
+copy, and the totals of tokens continue those of the parent. Turns begin and end by the rules
+of Codex itself.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ FILE_ID = rf"({_UUID})\.jsonl(?:\.zst)?$"
 FILE_STEM = r"([^/]+?)(?:\.jsonl(?:\.zst)?)?$"
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7"
 _MOMENT_CHARS = 13
-"""The first characters of a version 7 id, which are its moment."""
+"""The first characters of a version 7 id, which encode its time."""
 ENDS = ("turn_complete", "turn_aborted")
 _HARMLESS_ERRORS = ("active_turn_not_steerable", "thread_rollback_failed")
-"""Errors that fail no turn."""
+"""Errors that do not make a turn fail."""
 _IS_SUBAGENT = r'"subagent"\s*:|\bsubagent$'
 _RANK_IN_MOMENT = {
     **{"meta": 0, "turn_start": 1, "context": 2, "prompt_text": 3, "prompt_event": 3},
     **{"prompt_item": 3, "turn_complete": 9, "turn_aborted": 9},
 }
-"""The order in which records of one moment were written."""
+"""The order in which records with the same time were written."""
 _MANY_FALLS = 3
-"""A file with so many falls of time was shuffled: no clock is set back so often."""
+"""If time goes back so often, the lines were shuffled: no clock is set back so often."""
 
 
 def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
@@ -62,7 +62,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
         One rollout per thread, with ``thread_id``, ``n_files``, ``is_copied``,
         ``is_prompt``, ``is_answer`` and ``turn_no`` (0: before any turn).
     """
-    # Few columns are sorted and joined; the other ones are added at the end.
+    # Only these columns are sorted and joined; the others are added at the end, to save time.
     marks = lines.select(_ORDER_COLUMNS).with_row_index("row").filter(pl.col("what") != "name")
     rollouts = _in_order(marks.sort(*FILE, "line_no"))
     metas = rollouts.filter(pl.col("what") == "meta")
@@ -87,14 +87,14 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
 
 
 def _in_order(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """Rollouts in the order of their lines; in that of their moments if a file was shuffled."""
+    """Rollouts in the order of their lines, or of their times if a file was shuffled."""
     what, file, line_no = pl.col("what"), list(FILE), pl.col("line_no")
     falls = (pl.col("at") < pl.col("at").shift(1)).over(file)
     odd = rollouts.join(rollouts.filter(falls).select(file).unique(), on=file, how="semi")
     if odd.is_empty():
         return rollouts
     begin = line_no.filter(what.is_in(["turn_start", "call"])).min()
-    # Where an end stands before its beginning, the lines are not in the order of writing.
+    # If an end comes before its beginning, the lines are not in the order of writing.
     span_id = pl.coalesce("call_id", "turn_id")
     shuffled = odd.filter(
         (pl.col("ordinal").diff().over(file) < 0)
@@ -113,7 +113,7 @@ def _in_order(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _one_file_per_thread(rows: pl.DataFrame) -> pl.DataFrame:
-    """The records of one rollout per thread: one that is not archived, then the longest one."""
+    """One rollout per thread: preferably one that is not archived, then the longest one."""
     is_archived = pl.col("file").str.contains("archived_sessions/", literal=True)
     files = (
         rows.group_by(*THREAD, "file", maintain_order=True)
@@ -127,7 +127,7 @@ def _one_file_per_thread(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_copied() -> pl.Expr:
-    """Whether a record belongs to the parent: by ordinals, by ids of turns, else by moment."""
+    """Whether a record was copied from the parent: by ordinals, by ids of turns, else by time."""
     over = list(FILE)
     turn_id, thread_id = pl.col("turn_id"), pl.col("thread_id")
     is_start = pl.col("what").is_in(["turn_start", "context"])
@@ -139,11 +139,11 @@ def _is_copied() -> pl.Expr:
     by_ordinal = pl.col("ordinal") < pl.col("head_own_from")
     by_turn = pl.when(has_dated).then((pl.col("line_no") < first_own).fill_null(value=True))
     is_same_moment = pl.col("at") - pl.col("head_at") < pl.duration(seconds=1)
-    # The first record of a later moment ends the copy, whatever the clock says after it.
+    # The first record with a later time ends the copy, even if the clock goes back after it.
     by_moment = pl.when(pl.col("n_metas") > 1).then(
         is_same_moment.fill_null(value=True).cast(pl.Int8).cum_min().over(over) == 1
     )
-    # Where a rollout refers to the history of another thread, it has no copy of it.
+    # A rollout that only refers to the history of another thread has no copy of it.
     is_branch = (pl.col("n_metas") > 1) | (
         pl.col("head_base").is_null()
         & (pl.col("head_forked").is_not_null() | pl.col("spawned_by").is_not_null())
@@ -159,7 +159,7 @@ def own(rows: Rows) -> Rows:
 
 
 def is_repeated() -> pl.Expr:
-    """Whether a message is in an earlier line, too: of the same moment and length."""
+    """Whether an earlier line has the same message: the same time, ids and length."""
     same = pl.struct(*FILE, "at", "ordinal", "type", "kind", "what", "turn_id", "n_text_chars")
     return pl.col("at").is_not_null() & ~same.is_first_distinct()
 
@@ -170,14 +170,14 @@ def _with_messages(rows: pl.DataFrame) -> pl.DataFrame:
     is_own = ~pl.col("is_copied") & ~is_repeated()
 
     def is_message(kind: str) -> pl.Expr:
-        # One message may be written in all three forms: the first form that a thread has counts.
+        # A message may be written in up to three forms; the first form in the thread counts.
         chosen = pl.coalesce(
             pl.when(((what == form) & is_own).any().over(THREAD)).then(pl.lit(form))
             for form in (f"{kind}_event", f"{kind}_item", f"{kind}_text")
         )
         return (what == chosen).fill_null(value=False) & is_own
 
-    # A plan is an answer, of which the other records of answers say nothing.
+    # A plan is an answer without any of the other records of an answer.
     is_answer = is_message("answer") | ((what == "plan") & is_own)
     return rows.with_columns(is_prompt=is_message("prompt"), is_answer=is_answer)
 
@@ -190,7 +190,7 @@ def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
     ).is_first_distinct()
     is_written = (what == "turn_start") & is_own & (pl.col("turn_id").is_null() | first_id)
     is_before = (is_written.cum_sum() == 0).over(THREAD)
-    # In versions that wrote no turns each prompt begins one; later ones put it into its turn.
+    # Old versions wrote no turns, so each prompt begins one. Newer ones write it inside a turn.
     has_work = ((pl.col("is_answer") | (what == "call")) & is_own & is_before).any().over(THREAD)
     is_old = ~is_written.any().over(THREAD) | has_work
     is_implicit = pl.col("is_prompt") & is_before & is_old
@@ -201,7 +201,7 @@ def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
     starts = numbered.filter("is_start").select(*THREAD, "turn_id", is_known=pl.lit(value=True))
     known_ids = starts.drop_nulls("turn_id").unique()
     joined = left_joined(numbered, known_ids, on=[*THREAD, "turn_id"])
-    # The end of an earlier turn comes too late: the start of this one has closed that turn.
+    # An end of an earlier turn is ignored, because the start of this turn has closed that one.
     is_mine = ~pl.col("is_known").fill_null(value=False) | (
         pl.col("turn_id") == pl.col("start_id")
     ).fill_null(value=False)
@@ -237,7 +237,7 @@ def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
     is_same = pl.all_horizontal(
         pl.col(name).eq_missing(earlier) for name, earlier in zip(totals, before, strict=True)
     )
-    # Without the usage of the last answer, it is the growth of the total.
+    # If the usage of an answer is not recorded, the growth of the total is taken.
     growth = [
         pl.coalesce(usage, (pl.col(so_far) - earlier.fill_null(0)).clip(0).alias(usage)).fill_null(
             0
@@ -256,7 +256,7 @@ def _usage_of(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) -> pl.DataFrame:
-    """`frames.SESSIONS`: threads with what all of their turns add up to.
+    """`frames.SESSIONS`: threads with the sums over their turns.
 
     Parameters
     ----------
@@ -315,7 +315,7 @@ _WAITS_FOR_CHILD = ("spawn_agent", "wait", "wait_agent", "send_input")
 
 
 def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
-    """`frames.TOOLS`: calls with their results, wherever in the thread those stand.
+    """`frames.TOOLS`: calls with their results, found anywhere in the thread.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     call = (*THREAD, "call_id")
     known = own(rows.drop_nulls("call_id"))
     is_event, is_call, at = pl.col("what") == "tool_end", pl.col("what") == "call", pl.col("at")
-    # Where no call of a turn is written, its finished items stand for them.
+    # If a turn has no records of calls, its finished items are taken as calls.
     is_search = is_event & (pl.col("kind") == SEARCH)
     is_written = (is_call | is_search.fill_null(value=False)).any().over(TURN)
     is_implied = is_search | (is_event & (pl.col("kind") == "item_completed") & ~is_written)
@@ -333,10 +333,10 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
     results = known.filter(pl.col("what").is_in(["result", "tool_end"]))
     exact = ("exit_code", "duration_s", "is_declined")
     flags = ("is_error", "is_cancelled", "is_timed_out", "is_background")
-    # What it printed is the message of a command that ended in the background.
+    # The message of a command that ended in the background is what it printed.
     is_command = pl.col("item").eq_missing("CommandExecution")
     ends = results.group_by(call, maintain_order=True).agg(
-        # An event records exactly what a text only shows.
+        # An event has exact values, which a text may only round.
         *(
             pl.coalesce(
                 pl.col(name).filter(is_event).drop_nulls().first(),
@@ -350,7 +350,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
             pl.col("error_message").filter(~is_command).drop_nulls().first(),
             pl.col("error_message").drop_nulls().first(),
         ),
-        # A command in the background has an answer as soon as it runs, and an event at its end.
+        # A background command has a first result when it starts, and an event when it ends.
         ended_at=pl.when(pl.col("is_background").any()).then(at.max()).otherwise(at.min()),
         has_result=pl.lit(value=True),
     )
@@ -359,14 +359,14 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         ends, on=call, how="left", maintain_order="left"
     )
     has_result = pl.col("has_result").fill_null(value=False)
-    # A command that fails in the background fails one time: as itself where its event says so,
-    # or else as the call that asked how it goes.
+    # A command that fails in the background counts once: as the command itself if an event says
+    # so, else as the call that polled it.
     is_poll, has_exited = pl.col("name") == "write_stdin", pl.col("exit_code").is_not_null()
     has_ended = (~is_poll & pl.col("is_background")).any().over(*THREAD, "exit_code")
     is_other = is_poll & has_exited & has_ended
     is_own = pl.when(~is_other.fill_null(value=False))
-    # A command that the agent stops with Ctrl+C has no failure of its own: neither where the call
-    # that stops it says so, nor where its own event does, which is later and has the same code.
+    # A command that the agent stops with Ctrl+C did not fail: neither the call that stops it nor
+    # the later event of the command, which has the same exit code, counts as a failure.
     stops, is_bad = pl.col("stops"), pl.col("exit_code") != 0
     stopped_at = at.filter(stops).min().over(*THREAD, "exit_code")
     is_later = ~is_poll & pl.col("is_background") & (pl.col("ended_at") >= stopped_at)
@@ -375,7 +375,7 @@ def tools_of(rows: pl.DataFrame) -> pl.DataFrame:
         is_error=is_own.then("is_error").otherwise(pl.lit(value=False)),
         is_stopped=(is_bad & (is_later | is_own.then(stops))).fill_null(value=False),
     )
-    # Codex ends what still runs in the background when a turn ends.
+    # When a turn ends, Codex ends the commands that still run in the background.
     is_ended = (pl.col("is_background") & (pl.col("exit_code") == -1)).fill_null(value=False)
     is_cancelled = pl.col("is_cancelled") | is_ended | pl.col("is_stopped")
     is_over = is_cancelled | pl.col("is_declined").fill_null(value=False)
@@ -419,15 +419,15 @@ def is_mcp_tool() -> pl.Expr:
 
 
 OPEN = ("question", "open_tool", "awaiting_turn_end", "awaiting_model")
-"""Situations of work that is not over."""
+"""Situations in which a turn is still open."""
 _ABORT_REASONS = ("interrupted", "replaced", "review_ended", "budget_limited")
-"""Known reasons of aborts, which are names of situations, too."""
+"""Known reasons of aborts. Each is also the name of a situation."""
 _ASKING_POLICIES = ("untrusted", "on-failure")
-"""Policies by which a person is asked although the call does not show it."""
+"""Policies under which a person may be asked although the call does not show it."""
 
 
 def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    """`frames.TURNS`, each with its situation: the first one that its records show.
+    """`frames.TURNS`, each with its situation: the first rule that its records match.
 
     Parameters
     ----------
@@ -475,7 +475,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             *(pl.when(rule).then(name).alias(name) for name, rule in only_if.items()),
             entity_id=pl.concat_str("thread_id", pl.lit(":turn:"), "turn_no"),
-            # The moment in an end has whole seconds; that of its record is exact.
+            # The time inside an end has whole seconds; the time of its record is exact.
             ended_at=pl.when(~is_open).then(pl.coalesce("end_at", "error_at", "last_activity_at")),
             last_sign_at=pl.max_horizontal("last_activity_at", pl.when(waits).then("child_at")),
             is_last=is_last_work(kept_no, is_work, THREAD),
@@ -485,7 +485,7 @@ def turns_of(rows: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
 
 
 def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
-    """What the records of each turn show by themselves, one row per turn."""
+    """Facts of each turn from its own records, one row per turn."""
     what, at = pl.col("what"), pl.col("at")
     is_end, is_error = pl.col("is_end"), (what == "error") & ~_is_harmless()
     is_sign = pl.col("is_prompt") | pl.col("is_answer") | what.is_in(["call", "result"])
@@ -503,7 +503,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
         *("model", "approval_policy", "rate_limit_reached", "rate_limit_used_percent"),
         "rate_limit_resets_at",
     )
-    # The model and policy of a turn may stand before its prompt.
+    # The model and policy of a turn may be recorded before its prompt.
     known = own(rows.lazy()).with_columns(
         pl.col("model", "approval_policy").forward_fill().over(THREAD)
     )
@@ -527,13 +527,13 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
             n_text_chars=pl.col("n_text_chars").filter(is_text).sum(),
             final_chars=pl.col("n_text_chars").filter(is_end).first(),
             last_sign=sign.filter(is_sign).last(),
-            # One answer is an event and a message, and only one of them may have the phase.
+            # An answer is both an event and a message; perhaps only one of them has the phase.
             last_phase=pl.col("phase").filter(is_said).drop_nulls().last(),
             has_review=((what == "review") & (pl.col("n_text_chars") > 0)).any(),
             is_by_person=what.is_in(["compaction", "user_shell"]).any(),
             n_prompts=pl.col("is_prompt").sum(),
             n_answers=pl.col("is_answer").sum(),
-            # One that no answer or call follows came between two tasks.
+            # A compaction that no answer or call follows happened between two tasks.
             n_compactions=((what == "compaction") & is_sign.reverse().cum_max().reverse()).sum(),
             n_idle_answers=in_a_row.struct.field("len")
             .filter(in_a_row.struct.field("value") == "answer")
@@ -553,7 +553,7 @@ def _is_harmless() -> pl.Expr:
 
 
 def _call_counts(tools: pl.DataFrame) -> pl.DataFrame:
-    """How the tool calls of each turn ended, and the first one that is open."""
+    """The tool calls of each turn by how they ended, and the first open call."""
     is_open = pl.col("ended_at").is_null()
     is_stopped = pl.col("cause").is_in(["interrupted", "permission_rejected"])
     return tools.group_by(TURN).agg(
@@ -577,13 +577,13 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_error = pl.col("has_error") & ~is_aborted.fill_null(value=False)
     is_unasked = pl.col("is_by_person") & pl.col("last_sign").is_null() & ~pl.col("has_review")
     return {
-        # Recorded as an error, although the beginning of the answer is kept.
+        # An output limit is recorded as an error, but the beginning of the answer is kept.
         "truncated": is_error & (pl.col("cause") == "truncated_length"),
         "failed": is_error,
         **{word: is_aborted & (reason == word) for word in _ABORT_REASONS},
         "unknown_abort": is_aborted,
         "good": is_complete & (pl.col("final_chars") > 0),
-        # Neither a prompt nor an answer: a person ran a command, or compacted the conversation.
+        # No prompt and no answer: a person ran a command or compacted the conversation.
         "no_request": is_complete & is_unasked,
         "limited": is_complete & ~has_words & pl.col("rate_limit_reached").is_not_null(),
         "good_inferred": is_complete & pl.col("has_output"),

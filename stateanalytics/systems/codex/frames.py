@@ -6,18 +6,18 @@ from stateanalytics.core.schema import Inputs, OfInput, Results, Said
 from stateanalytics.core.shapes import Columns, Frame, Integer, Moment, Real, Text, YesNo, frame
 
 SUMS = ("sum_input_tokens", "sum_cached_tokens", "sum_output_tokens", "sum_reasoning_tokens")
-"""Tokens of all answers up to one."""
+"""Cumulative tokens of all answers so far."""
 USAGE = (
     *("n_input_tokens", "n_cached_tokens", "n_output_tokens", "n_reasoning_tokens"),
     "n_cache_write_tokens",
 )
 """Tokens of one answer; of the last one there is no sum, and versions before 0.145 have none."""
 LONG_PROMPT_TOKENS = 272_000
-"""A request with more tokens has another price, at all models of the provider that tell them."""
+"""Requests with more tokens cost more, for all models whose price depends on the length."""
 
 
 class Counts(Columns):
-    """What a thread or a turn has."""
+    """Counts of a thread or a turn."""
 
     n_prompts = Integer("prompts")
     n_answers = Integer("messages of the model")

@@ -15,7 +15,7 @@ from stateanalytics.systems.tool_calls import POLLS, ends_in, inputs_of, phrase_
 from stateanalytics.systems.transcripts import fields_read, whole_numbers, with_any_number
 
 _WORDS = pl.DataFrame(table_rows(__package__, "known_words.csv"))
-"""Types, kinds and items that some version writes (``of``, ``word``), and their meaning."""
+"""The types, kinds and items of all versions (``of``, ``word``), and their meaning."""
 _MOST_ERROR_CHARS = 500
 _MOST_SEARCHED_CHARS = 4000
 _CONTENT = [dict.fromkeys(("type", "text"), "VARCHAR")]
@@ -38,15 +38,15 @@ FIELDS: Fields = {
     "first_ms": (("payload.time_to_first_token_ms",), "DOUBLE"),
     "resets_s": (("payload.rate_limits.primary.resets_at",), "DOUBLE"),
 }
-# Patterns in the texts of results, for when there is no event: as Codex reads them itself.
+# Patterns in the texts of results, used where there is no event. Codex itself reads these.
 _EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
 _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
 _TOOK = r'(?m)(?:^Wall time:?|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
 _OUTPUT, _MOST_CHARS_ABOVE = "\nOutput:\n", 400
 _OUTPUT_IN_JSON = r'(?s)^\{"output":"(.*)","metadata":\{'
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
-# Scripts run tools by themselves: above what a script printed stands how it went, in a text of
-# its own, and a command's result is in there only if the script printed it.
+# A script runs tools by itself. Its result begins with a text on how the script ended; the
+# result of a command is only there if the script printed it.
 _SCRIPT = (
     r'^(?:\[\{"type":"input_text","text":")?'
     r"Script (completed|failed|running|terminated)[^\n\\]{0,100}(?:\n|\\n)Wall time \d"
@@ -71,7 +71,7 @@ _STOPS = r"\bchars\b.{0,9}\\(?:u00|x)03"
 """Ctrl+C, as ``write_stdin`` gives it to a command."""
 _ABORTED = r"(?i)^(?:Wall time: [\d.]+ seconds\n)?aborted (?:by user|before dispatch)"
 _ABORTED_COMMAND = r"(?im)^(?:command )?aborted by user"
-# A call that never ran has neither an event nor an exit code: only these words.
+# A call that never ran has no event and no exit code, only a text such as these.
 _FAILED_IN_WORDS = (
     r"^(?:unsupported (?:custom tool )?call: |apply_patch verification failed"
     r"|failed to parse function arguments|(?:exec_command|shell|write_stdin) failed\b"
@@ -79,7 +79,7 @@ _FAILED_IN_WORDS = (
     r"|(?:invalid agent id|agent with id|unknown agent_type|unknown MCP server|cannot create a new"
     r"|cannot update|Provide one of:|agent ids must be|execution error:) )"
 )
-# Nor has a call that a person or a rule refused.
+# The same holds for a call that a person or a rule refused.
 _DECLINED_IN_WORDS = (
     r"^(?:(?:exec command|patch|apply_patch) )?rejected by user|^This action was rejected\b"
     r"|user (?:rejected|cancelled) MCP tool call\s*$|rejected: (?:blocked by policy|approval)"
@@ -88,13 +88,13 @@ _DECLINED_IN_WORDS = (
 )
 _ESCALATED = r'require_escalated|"with_escalated_permissions"\s*:\s*true'
 _FRAGMENT = r"^\s*<[a-z_]+[ >]"
-"""Context that stands where prompts do."""
+"""The beginning of context that is recorded in the place of prompts."""
 _SPAWNED_BY = r'"parent_thread_id"\s*:\s*"([^"]{1,100})"'
 SEARCH = "web_search_call"
 
 
 def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl.DataFrame]:
-    """The rows of `frames.LINES`, but for ``source``.
+    """The rows of `frames.LINES`, without ``source``.
 
     Parameters
     ----------
@@ -111,12 +111,12 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         whole_numbers(_COUNTS),
         at=pl.when(known).then(pl.col("at").cast(MOMENT)),
         what=_what(words.list.first()),
-        # In a list of texts the line breaks are escaped.
+        # Line breaks are escaped if the output is a list of texts.
         result=pl.when(output.str.starts_with("["))
         .then(output.str.extract(r'"text"\s*:\s*"(.*)').str.replace_all("\\n", "\n", literal=True))
         .otherwise(output),
     ).with_columns(
-        # The output of a command may look like anything: only what Codex wrote above it counts.
+        # Patterns are searched only above the output: a command may print the same words.
         head=pl.coalesce(pl.col("result").str.extract(_OUTPUT_BEGINS), "result")
     )
     what = pl.col("what")
@@ -134,7 +134,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
         error_message=pl.when(what == "error")
         .then(pl.coalesce("text", "error_message"))
         .otherwise("error_message"),
-        # The provider searches by itself: one record, mostly without an id, is call and result.
+        # A web search of the provider is one record, call and result, mostly without an id.
         call_id=pl.coalesce(
             "call_id", pl.when(pl.col("kind") == SEARCH).then(pl.format("{}:{}", "kind", "line_no"))
         ),
@@ -153,8 +153,8 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
             (seconds * 1e6).cast(pl.Int64).cast(MOMENT)
         ),
     )
-    # The provider's note above an output has times of its own.
-    # Older releases write an object, with how long it took next to the output.
+    # The text above an output has durations, which would make equal outputs differ; older
+    # releases write an object with the duration next to the output.
     in_object = pl.col("output").str.extract(_OUTPUT_IN_JSON).str.replace_many({"\\n": "\n"})
     given = if_result.then(pl.coalesce(_below(pl.col("output")), in_object, "output"))
     asked, results = (read.select(texts).to_series() for texts in (_asked(), given))
@@ -172,9 +172,9 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
 
 
 def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with how scripts went, what they printed as plain text, and the exit codes in it."""
+    """Rows with how scripts ended, their output as plain text, and the exit codes in it."""
     output, is_list = pl.col("output"), pl.col("output").str.starts_with("[")
-    # What other tools return may look like it: only scripts have lists, or print nothing.
+    # Results of other tools may look similar, but only scripts return lists or nothing.
     is_custom = pl.col("kind") == "custom_tool_call_output"
     is_known = is_list | is_custom | output.str.contains(_NOTHING_BELOW)
     rows = rows.with_columns(script=pl.when(is_known).then(output.str.extract(_SCRIPT)))
@@ -187,7 +187,7 @@ def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
         _unescaped(result.str.strip_suffix('"'))
     )
     printed = texts.list.eval(pl.coalesce(result, text)).list.join("\n")
-    # Of several commands, one that failed is enough.
+    # If a script ran several commands, a nonzero exit code takes precedence.
     exits = (_EXIT_IN_SCRIPT % code for code in (r"-?[1-9]\d*", "0"))
     whole = texts.list.join("\n")
     code = pl.coalesce(*(whole.str.extract(exited) for exited in exits))
@@ -201,12 +201,12 @@ def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _asked() -> pl.Expr:
-    """What a call asks for; above a script its command, as its keys have no quotes."""
+    """The input of a call; for a script, with its command in front, in quotes like others."""
     is_script = (pl.col("kind") == "custom_tool_call") & (pl.col("name") == "exec")
     script = pl.when(is_script).then("asked").otherwise(pl.lit(""))
     in_script = script.str.extract_groups(_COMMAND_IN_SCRIPT).struct
     others = in_script.field("2").str.replace_all('"', '\\"', literal=True)
-    # Of several commands, which one a result is of is not known.
+    # If a script has several commands, it is not known which one a result belongs to.
     is_one = script.str.count_matches(_COMMAND_IN_SCRIPT) < 2
     command = pl.when(is_one).then(pl.coalesce(in_script.field("1"), others)).otherwise(pl.lit(""))
     asked = pl.coalesce(pl.format('"cmd":"{}"\n{}', command, "asked"), "asked")
@@ -214,7 +214,7 @@ def _asked() -> pl.Expr:
 
 
 def _below(text: pl.Expr) -> pl.Expr:
-    """What stands below the note of the provider; null where there is none."""
+    """The output below the text of Codex; null if there is no such text."""
     above, below = (text.str.splitn(_OUTPUT, 2).struct.field(f"field_{place}") for place in (0, 1))
     return pl.when(above.str.len_chars() <= _MOST_CHARS_ABOVE).then(below)
 
@@ -225,17 +225,17 @@ def _unescaped(text: pl.Expr) -> pl.Expr:
 
 def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     """Add how calls ended; null where the record is no result."""
-    # Above the output of a command stands how it went, which other columns have.
+    # The message has no text from above the output, because other columns have its content.
     output, exited = pl.col("_output"), pl.format("exited with code {}", "exit_code")
     reply = pl.col("reply").str.extract(r'"text"\s*:\s*"((?:[^"\\]|\\.)*)"')
     printed = pl.col("printed").str.strip_chars().replace("", None)
     message = pl.coalesce("error_message", "refused", _unescaped(reply), output.replace("", None),
                           pl.when(output == "").then(exited), "result", printed)  # fmt: skip
-    # Step by step: in one expression each use would search all texts again.
+    # In two steps, because in one expression each use of a column would compute it again.
     typed = rows.with_columns(
         pl.col("exit_code").cast(pl.Int64, strict=False),
         pl.col("duration_s").cast(pl.Float64, strict=False),
-        # A script may print the whole result of a command, of which only the end is its output.
+        # A script may print the whole result of a command; the head is removed from the output.
         _output=_below(pl.col("result")).str.replace(_HEAD_IN_SCRIPT, "").str.strip_chars(),
     ).with_columns(_message=message)
     is_result = pl.col("what").is_in(["result", "tool_end"])
@@ -257,7 +257,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     )
     refusals = (
         is_event & (status == "declined"),
-        # What an MCP server replies may look like anything, too.
+        # The reply of an MCP server may contain the same words, so it is excluded.
         pl.coalesce("exit_code", "reply").is_null()
         & pl.col("_message").str.contains(_DECLINED_IN_WORDS),
     )
@@ -299,7 +299,7 @@ def _what(first_text: pl.Expr) -> pl.Expr:
         .then(pl.lit("answer_text"))
         .when((role == "user") & ~first_text.str.contains(_FRAGMENT).fill_null(value=False))
         .then(pl.lit("prompt_text"))
-        # A person ran a command: the model reads of it in its next turn.
+        # A command that a person ran; the model sees it in the next turn.
         .when((role == "user") & first_text.str.starts_with("<user_shell_command>"))
         .then(pl.lit("user_shell"))
         .otherwise(pl.lit("other"))

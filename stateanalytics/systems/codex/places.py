@@ -16,7 +16,7 @@ _INDEX_NAME = re.compile(r"state_\d{1,9}\.sqlite")
 _MOST_FILES = 200
 _PACKED_BEGINNING = b"\x28\xb5\x2f\xfd"
 _RECORD = re.compile(rb'"type"\s*:\s*"(?:session_meta|turn_context|event_msg|response_item)"')
-# Before there were envelopes, a rollout began with its instructions.
+# Old rollouts have records without an envelope and begin with the instructions.
 _LEGACY_RECORD = re.compile(rb'^\s*\{(?=[^\n]*"instructions")(?=[^\n]*"timestamp")')
 
 
@@ -26,7 +26,7 @@ def find(path: Path) -> list[Path]:
     Parameters
     ----------
     path : pathlib.Path
-        Looked at for names and beginnings of files only.
+        Only the names and the first bytes of files are looked at.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def find(path: Path) -> list[Path]:
 def is_rollout(path: Path) -> bool:
     """Whether a file begins with records of a rollout.
 
-    The databases are made from rollouts, and prove nothing without them.
+    The databases are made from rollouts, so without rollouts they are no evidence.
     """
     if not path.name.endswith((_PLAIN, _PACKED)):
         return False
@@ -57,7 +57,7 @@ def is_rollout(path: Path) -> bool:
 
 
 def _rollouts(path: Path) -> Iterator[Path]:
-    """Files with names of rollouts; of a root only those in its two folders."""
+    """Files named like rollouts; in a root, only those in its two folders of rollouts."""
     folders = [path / name for name in _FOLDERS]
     for folder, names in folders_below([*filter(Path.is_dir, folders)] or [path]):
         for name in sorted(names):
@@ -70,7 +70,7 @@ def rollouts_of(path: Path) -> list[Path]:
 
     Notes
     -----
-    Of a plain file and its packed twin the plain one counts: what is appended goes there.
+    If a file exists both plain and compressed, the plain one is read: Codex appends to it.
     """
     if path.is_file():
         return [path]
@@ -86,7 +86,7 @@ def named_in(path: Path) -> list[Path]:
 
 
 def index_of(path: Path) -> Path | None:
-    """The database of threads, of the newest generation that there is."""
+    """The database of threads with the highest version in its name, if there is one."""
     indexes = [file for file in path.glob("state_*.sqlite") if _INDEX_NAME.fullmatch(file.name)]
     return max(indexes, key=lambda file: int(file.stem.removeprefix("state_")), default=None)
 

@@ -54,7 +54,7 @@ COLUMNS = (
     *("own_id", "call_id", "turn_id", "program_version", "n_text_chars", "sum_total_tokens"),
     *frames.USAGE,
 )
-"""The columns of records that are read here."""
+"""The columns of records that findings need."""
 
 
 def findings_of(
@@ -84,7 +84,7 @@ def findings_of(
     newer = newer_than(first["program_version"], NEWEST_VERSION)
     threads = sessions["thread_id"].implode()
     indexed, unread = _indexed_threads(root)
-    # Most records are looked at by few columns: a copy of all would be large.
+    # Most checks need only these columns; filtering all columns would copy them.
     kinds = rollouts.select("type", "kind", "item", "what")
     events = kinds.filter(type_ == "event_msg")
     token_counts = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
@@ -179,7 +179,7 @@ def read(
     label : str, optional
         How the user named it.
     bodies : bool
-        Without effect: what people and models said is never loaded.
+        Without effect: texts of people and models are never loaded.
     on_error, before
         As for `folding.read_transcripts`.
     """
@@ -271,7 +271,7 @@ def _calls(tools: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
 
 
 def _events(rows: pl.DataFrame) -> pl.DataFrame:
-    """Every record with a moment, as an event of its thread."""
+    """Every record with a time, as an event of its thread."""
     what = pl.col("what")
     role = (
         pl.when("is_prompt").then(pl.lit("user"))
@@ -290,7 +290,7 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
             entity_type=pl.lit("session"),
             entity_id="thread_id",
             seq=pl.col("line_no").cast(pl.Int64),
-            # A message of nobody who speaks is what the client says to the model.
+            # A message without a role is context that the client adds for the model.
             kind=pl.when(role.is_not_null())
             .then(pl.lit("message"))
             .otherwise(kind.replace("message", "context")),
@@ -301,7 +301,7 @@ def _events(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-# The index names many threads: each of its records belongs to the rollout of its thread.
+# The index of names covers many threads; each record belongs to the rollout of its thread.
 _NODE = pl.coalesce(pl.when(pl.col("what") == "name").then("own_id"), "file")
 _IDS = ("own_id", "forked_from", "parent_thread_id", "child_thread_id")
 
@@ -329,7 +329,7 @@ rewind = partial(folding.rewound_transcripts, folding=FOLDING)
 
 
 def used_tokens(facts: Facts) -> pl.DataFrame:
-    """What each turn used, that of long prompts apart; a turn has one model."""
+    """The tokens of each turn, those of long prompts separately; a turn has one model."""
     turns = facts.detail(frames.TURNS).with_columns(entity_id="thread_id", at="started_at")
     part_of = {
         **{f"n_{name}_tokens": name for name in ("input", "cache_write", "output")},
@@ -365,7 +365,7 @@ _ROLES = {
 
 
 def _said(record: Mapping[str, Any]) -> tuple[object, object]:
-    """Role and text of a record; context that is put in front of prompts begins with a tag."""
+    """Role and text of a record, without the context in front of prompts (it has a tag)."""
     payload = record.get("payload")
     if not isinstance(payload, dict):
         return None, None
