@@ -49,7 +49,7 @@ SYSTEM = base.System(
     runs=base.Runs(
         meaning="A run is a session, in the state of its last turn. Turns, executions, steps and "
         "tool calls are its parts, never runs.",
-        # What works without a person in between: a session also waits for its user.
+        # A turn is uninterrupted work; a session also waits for its user.
         entity_type="turn",
         part_types=("execution", "step", "tool_call"),
         repeated_type="turn",

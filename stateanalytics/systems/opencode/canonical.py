@@ -29,7 +29,7 @@ from stateanalytics.systems.situations import first_that_holds
 _DECLINE_WINDOW_MS = 2000
 """The most time from a refusal to the end that it caused, or the least that others ran on."""
 _COMMANDS = ("bash", "shell")
-"""Tools that run a command, by their names in V1 and in 2.0."""
+"""Tools that run a command: their names in V1 and in 2.0."""
 _ENTITY_IDS = {
     "execution": pl.concat_str("session_id", pl.lit(":execution:"), "exec_no"),
     "step": pl.concat_str("session_id", pl.lit(":"), "message_id"),
@@ -49,12 +49,12 @@ def detail_frames(
     Parameters
     ----------
     gathered : Gathered
-        For permissions, which are not part of the fold, and the tables of waiting inputs.
+        For permissions and the tables of waiting inputs, which are not folded.
     order : Ordered
         The events that were folded.
     folded, by_messages : Folded
-        Of events, and of sessions that have only messages; null in the columns that need
-        events.
+        From events, and from messages of sessions without events, where columns that need
+        events are null.
     session_rows : polars.DataFrame
         The row of each session, completed from its events and messages.
     """
@@ -153,7 +153,7 @@ def _with_asks(executions: pl.DataFrame, log: Log) -> pl.DataFrame:
 def _with_context(
     executions: pl.DataFrame, folded: Folded, session_rows: pl.DataFrame
 ) -> pl.DataFrame:
-    """Add whether others ran on after each end, claims, and the last event of the session."""
+    """Add claims, the last event of the session, and whether other sessions ran on."""
     until = pl.coalesce("last_active_ms", "first_end_ms", "started_ms")
     known = executions.with_columns(
         started=pl.coalesce("started_ms", "first_active_ms", "ended_ms")
@@ -189,7 +189,7 @@ def _with_context(
 def _executions(frame: pl.DataFrame) -> pl.DataFrame:
     failed = pl.col("outcome") == "failed"
     caused = with_cause(frame, has_error=failed | pl.col("error_type").is_not_null())
-    # The error that made it retry is not the one at its end.
+    # The error that caused a retry may differ from the error at the end.
     of_retry = [f"retry_{name}" for name in ERROR]
     caused = with_cause(caused, *of_retry, into="retry_cause")
     stopped = (pl.col("outcome") == "interrupted") & (pl.col("reason") == "shutdown")
@@ -222,16 +222,16 @@ def _steps(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tools(frame: pl.DataFrame) -> pl.DataFrame:
-    # The HTTP status in an error of a call is that of a page that it fetched, not the provider's.
+    # An HTTP status in the error of a call is from a page that it fetched, not the provider.
     caused = with_cause(frame, has_error=pl.col("state") == "error", vague=())
-    # A call is stored as completed although its command failed: the tool itself did its work.
+    # opencode stores a call as completed even if its command failed.
     is_command, is_invalid = pl.col("name").is_in(list(_COMMANDS)), pl.col("name") == "invalid"
     is_unknown = pl.col("error_message").str.contains("(?i)unavailable tool|unknown tool")
     causes = {
         "interrupted": is_command & pl.col("is_aborted"),
         "timeout": is_command & pl.col("is_timed_out"),
         "exit_nonzero": pl.col("exit_code") != 0,
-        # V1 passes a call that it cannot make to the tool `invalid`, which explains why.
+        # V1 replaces a call that it cannot make by one of the tool `invalid`.
         "tool_unknown": is_invalid & is_unknown,
         "tool_input_invalid": is_invalid & (pl.col("era") == "V1"),
     }
@@ -344,8 +344,8 @@ def _with_all_tokens(
         .with_columns(entity_type=pl.lit(kind))
         for kind, name in ids.items()
     ]
-    # The row of a session counts all of it, and events may begin in its middle; but sessions of
-    # the new interface of 1.18 have only zeros in their rows.
+    # The row of a session has the totals, even if the events begin in the middle of the session.
+    # But the new interface of 1.18 writes only zeros there.
     by_rows = sessions.filter(pl.col("row_input_tokens").is_not_null()).select(
         "source",
         *(pl.col(f"row_{name.removeprefix('n_')}").alias(name) for name in _TOKENS),
@@ -361,7 +361,7 @@ def _with_all_tokens(
     )
     used = entities.drop(_TOKENS, strict=False).pipe(left_joined, tokens, on=key)
     cache_read, cache_write, reasoning = (pl.col(name).fill_null(0) for name in _SEPARATE_TOKENS)
-    # As in the row of a session: where nothing was reported, nothing was used.
+    # A session with turns but no reported tokens used none, as in the row of a session.
     none = pl.when(pl.col("n_turns") > 0, entity_type="session").then(0)
     return schema.ENTITIES.conform(
         used.with_columns(
@@ -372,7 +372,7 @@ def _with_all_tokens(
 
 
 def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -> pl.DataFrame:
-    """Sessions with the columns of entities, but for their tokens."""
+    """Sessions with the columns of entities, without their tokens."""
     last = (
         details["opencode_executions"]
         .filter("is_last")
@@ -417,7 +417,7 @@ def _sessions(details: Mapping[str, pl.DataFrame], session_rows: pl.DataFrame) -
         last_activity_at=pl.coalesce("last_at", "active_at", moment("created_ms")),
         last_message_at="active_at",
         is_end_approximate=pl.col("is_end_inferred"),
-        # A row with a zero may have counted nothing, as with tokens.
+        # As with tokens, a zero in the row may mean that nothing was counted.
         cost_usd=pl.coalesce(row_cost.replace(0.0, None), "event_cost_usd", "row_cost_usd"),
     )
 
@@ -442,7 +442,7 @@ def transitions_of(
         .with_columns(
             entity_type=pl.lit("execution"),
             entity_id=_ENTITY_IDS["execution"],
-            # Era A has no event of a start: the input that begins an execution stands for it.
+            # Era A has no start events: the input that begins an execution counts as its start.
             status=pl.when("is_start")
             .then(started)
             .otherwise(pl.col("kind").str.strip_prefix("execution.")),
@@ -511,7 +511,7 @@ def used_tokens(facts: Facts) -> pl.DataFrame:
     spent = _spent(facts.detail(frames.STEPS), facts.detail(OF_EVENTS["session"]))
     used = {name: pl.col(name) + pl.sum_horizontal(*others) for name, others in sums}
     return spent.with_columns(
-        # A migration writes "unknown" for what it could not infer of old summaries.
+        # A migration writes "unknown" for models and providers that it could not infer.
         *(
             pl.when(pl.col(name) != "unknown").then(name).alias(name)
             for name in ("model", "provider")

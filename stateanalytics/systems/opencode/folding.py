@@ -1,9 +1,9 @@
 """Executions, steps, tool calls, inputs and sessions, folded from events or from messages.
 
 Sessions with messages and no events of work are those of V1, and those that 2.0 migrated.
-There, a turn, the assistant messages that answer one prompt, stands for an execution. Its last
-message shows how it ended, as far as messages can: V1 wrote the same error for a person's
-interruption and for a server's stop, and nothing at all at a crash.
+For these, a turn (the assistant messages that answer one prompt) counts as an execution. Its
+last message shows how it ended, with limits: V1 wrote the same error for an interruption by a
+person and for a stop of the server, and nothing at all at a crash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EXECUTION = ["sid", "exec_no"]
 _STEP = ["sid", "message_id"]
 _TOOL = [*_STEP, "call_id"]
 _ACTIVITY = ("step.", "text.", "reasoning.", "tool.", "retry.", "compaction.", "shell.")
-"""Prefixes of the kinds that only a working execution writes."""
+"""Prefixes of the kinds of events that only a working execution writes."""
 _ENDS = ("ended_ms", "end_seq", "end_event_id", "error_type", "error_message")
 SUMS = ("cost_usd", "n_input_tokens", "n_output_tokens")
 _N_TOOLS = {
@@ -131,11 +131,11 @@ def fold_steps(events: pl.DataFrame, log: Log) -> pl.DataFrame:
         .agg(n_text_chars=pl.col("n_chars").sum(), says=pl.col("says").last())
     )
     joined = left_joined(with_session_ids(seen, events), begun, ended, retried, texts, on=_STEP)
-    # A failure ends a step only until it is started again.
+    # A step that failed and was started again is open.
     is_over = pl.col("last_end_seq") > pl.col("last_start_seq").fill_null(-1)
     return (
         joined.with_columns(
-            # In a log without its beginning, the first event of a step stands for its start.
+            # If a log lacks its beginning, the first event of a step counts as its start.
             exec_no=pl.coalesce("begun_in", "exec_no"),
             started_ms=pl.coalesce("first_ms", "started_ms"),
             start_seq=pl.coalesce("first_seq", "start_seq"),
@@ -181,7 +181,7 @@ def fold_tools(events: pl.DataFrame, log: Log, steps: pl.DataFrame) -> pl.DataFr
         pl.col(*INPUTS.dtypes).drop_nulls().first(), called_ms=pl.col("at_ms").first()
     )
     ends = rows.filter(pl.col("kind").is_in(["tool.success", "tool.failed"]))
-    # A success counts before a failure, and the first of several ends of a kind.
+    # Of several ends a success counts before a failure, and the earliest of each kind.
     ended = (
         ends.sort(pl.col("kind") != "tool.success", maintain_order=True)
         .unique(_TOOL, keep="first", maintain_order=True)
@@ -296,7 +296,7 @@ def fold_executions(
     frame = left_joined(
         frame, starts, last, first, n_ends, active, of_steps, of_tools, on=_EXECUTION
     )
-    # Era A has no starts of executions: before its first prompt only its steps have the era.
+    # Era A has no start events, so before the first prompt only steps show the era.
     counts = ("n_terminals", "n_steps", "n_retries", "n_tools", "n_text_chars", "n_tools_completed")
     filled = frame.with_columns(
         pl.col(*counts, "n_tools_running", "n_unknown_finishes").fill_null(0),
@@ -338,7 +338,7 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
     return {
         "n_steps": pl.len().cast(pl.Int64),
         "n_text_chars": pl.col("n_text_chars").sum(),
-        # Some providers say that an answer stopped though it asks for a call.
+        # Some providers finish an answer with "stop" although it asks for a call.
         "n_idle_answers": ((pl.col("finish") == "stop") & pl.col("calls").is_null())
         .sum()
         .cast(pl.Int64),
@@ -353,7 +353,7 @@ def _of_steps(is_counted: pl.Expr) -> dict[str, pl.Expr]:
 
 
 def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add an outcome where there is no end: from the last step in era A, else by later work."""
+    """Add an outcome where no end is recorded: by the last step in era A, else by later work."""
     is_end = pl.col("last_finish").is_in(["stop", "length", "unknown", "error"])
     is_over = (pl.col("last_state") == "ended") & (is_end | is_content_filter("last_finish"))
     of_last_step = {"failed": pl.col("last_state") == "failed", "succeeded": is_over}
@@ -362,7 +362,7 @@ def _with_outcomes(frame: pl.DataFrame) -> pl.DataFrame:
     outcome = pl.coalesce(
         "outcome",
         by_last_step,
-        # Only the last execution of a session can still end; an earlier one was left behind.
+        # Only the last execution of a session can still end; an earlier one has crashed.
         pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed")),
     )
     return frame.with_columns(
@@ -432,7 +432,7 @@ def fold_sessions(
 
 
 def fold(log: Log, order: Ordered) -> Folded:
-    """Fold a log and its `ordered` events, the same for any order and repetition of them."""
+    """Fold a log and its `ordered` events; order and repetition do not change the result."""
     events = order.events
     steps = fold_steps(events, log)
     tools = fold_tools(events, log, steps)
@@ -443,12 +443,12 @@ def fold(log: Log, order: Ordered) -> Folded:
 
 
 _REJECTED = r"^The user (?:rejected permission[^:]*$|dismissed this question)"
-"""The error of a tool that a person, or a run without one, did not allow: V1 ends its turn."""
+"""The error of a tool that was not allowed, by a person or for lack of one. V1 ends the turn."""
 _FORBIDDEN = (
     r"^The user (?:has (?:specified a rule which prevents|specifically restricted access)"
     r"|rejected permission.*feedback:)"
 )
-"""The error of a tool that a rule or a person with feedback did not allow: the turn continues."""
+"""The error of a tool that a rule, or a person with feedback, refused. The turn goes on."""
 _QUESTION_TOOLS = ("question", "plan_exit", "plan_enter")
 """Tools of V1 that return when a person has answered."""
 _ABORTED = "MessageAbortedError"
@@ -458,7 +458,7 @@ _NEEDS_EVENTS = (
     *("is_recovered", "is_continuation", "is_head_truncated", "is_claimed"),
     *("has_others_running", "is_resumed"),
 )
-"""Facts of an execution that are never known from messages."""
+"""Columns of an execution that need events; messages never show them."""
 
 
 def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
@@ -469,7 +469,7 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     messages, parts : polars.DataFrame
         `MESSAGES` and `PARTS`, in any order.
     """
-    # A message counts as it was last written, when it is most complete.
+    # The last version of a message counts, because it is the most complete.
     written = ("completed_ms", "finish", "error_type", "written_ms")
     ordered = (
         messages.sort("session_id", "message_id", *written, nulls_last=False)
@@ -480,13 +480,13 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     placed = ordered.with_columns(
         prompt=pl.coalesce("parent_id", pl.col("prompt").forward_fill().over(SESSION_KEY))
     )
-    # A part counts as it was last written.
+    # The last version of a part counts.
     own = parts.sort("part_id", "end_ms", "status", "written_ms", nulls_last=False).unique(
         ["source", "part_id"], keep="last", maintain_order=True
     )
     said = own.filter(pl.col("part_type") == "text").group_by(_MESSAGE)
     prompts = said.agg(prompt_says=pl.col("says").first()).rename({"message_id": "prompt"})
-    # A person may compact too, between two tasks; releases without `auto` do not say who did.
+    # A person may also compact, between two tasks. Old releases do not record who did.
     compacted = own.filter(pl.col("part_type") == "compaction", pl.col("is_auto").ne_missing(False))
     compactions = compacted.group_by("source", prompt="message_id").agg(
         is_compaction=pl.lit(value=True), is_automatic=pl.col("is_auto").any()
@@ -495,7 +495,7 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     is_by_itself = pl.any_horizontal(
         pl.col("is_automatic").eq_missing(True), pl.col("prompt_says").eq_missing("goes_on")
     )
-    # A full context may be compacted before a prompt is answered: both are its turn.
+    # A full context may be compacted before a prompt is answered; both belong to its turn.
     asked = ((pl.col("role") == "user") & ~is_by_itself).cum_sum().over(SESSION_KEY)
     placed = placed.with_columns(is_by_itself=is_by_itself, asked=asked).with_columns(
         pl.col("asked").min().over(*SESSION_KEY, "prompt"),
@@ -511,8 +511,8 @@ def fold_messages(messages: pl.DataFrame, parts: pl.DataFrame) -> Folded:
     ).with_columns(exec_no=first_place.rank("dense").over(SESSION_KEY).cast(pl.Int64))
     tools = _tools(own, assistants)
     steps = _steps(assistants, own, tools)
-    # An answer is to every prompt before it, and names the last of them. One that is aborted drops
-    # the prompts that wait for its end.
+    # An answer replies to all prompts before it and names the last of them. An aborted answer
+    # drops the prompts that were waiting for its end.
     is_answer, is_aborted = pl.col("role") == "assistant", pl.col("error_type") == _ABORTED
     heard_ms = pl.max_horizontal("created_ms", pl.when(is_aborted).then("completed_ms"))
     answered_ms = heard_ms.filter(is_answer).max().over(SESSION_KEY)
@@ -545,7 +545,7 @@ def _steps(assistants: pl.DataFrame, parts: pl.DataFrame, tools: pl.DataFrame) -
     of_tools = tools.group_by(_MESSAGE).agg(
         tool_ms=pl.max_horizontal("ended_ms", "called_ms").max(),
         is_rejected=pl.col("error_message").str.contains(_REJECTED).any(),
-        # The answer in the shape that was asked for is a call that ends its turn.
+        # A structured answer is a call that ends its turn.
         is_shaped=((pl.col("name") == "StructuredOutput") & (pl.col("state") == "completed")).any(),
     )
     has_error = pl.col("error_type").is_not_null()
@@ -594,7 +594,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
             end_event_id="part_id",
             end_exec_no=pl.when(pl.col("end_ms").is_not_null()).then("exec_no"),
             is_stale=pl.lit(value=False),
-            # A part has no type of its error: the text shows who stopped the tool.
+            # A part has no type of error; its text shows who stopped the tool.
             error_type=pl.when(pl.col("status") == "error").then(
                 first_that_holds(stopped_by).fill_null("tool.execution")
             ),
@@ -607,7 +607,7 @@ def _tools(parts: pl.DataFrame, assistants: pl.DataFrame) -> pl.DataFrame:
 
 
 def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
-    """One execution per prompt, with the columns of `fold_executions`, but for its turn."""
+    """One execution per prompt, with the columns of `fold_executions` except ``turn_no``."""
     last = (
         *(*ERROR, *MODEL, "era", "retry_at_ms", "retry_attempt", "retry_error_type"),
         *("is_retry_pending", "is_rejected"),
@@ -637,13 +637,13 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
     joined = left_joined(of_steps, of_tools, on=_TURN).sort(_TURN)
     done = pl.col("last_completed_ms").is_not_null()
     called_tools = done & (pl.col("last_finish") == "tool-calls") & ~pl.col("is_shaped")
-    # A loop of calls asks for permission outside of any call.
+    # The permission to continue a loop of calls is asked outside of any call.
     is_refused = pl.col("error_message").str.contains(_REJECTED)
     is_rejected = ((called_tools & pl.col("is_rejected")) | is_refused).fill_null(value=False)
-    # A command of a person that was stopped has no error.
+    # A command that a person ran and stopped has no error.
     is_stopped = is_rejected | (pl.col("is_by_person") & pl.col("is_stopped"))
     is_stopped |= pl.col("error_type") == _ABORTED
-    # Where it stopped to call tools, and no message has their results, that is no end.
+    # A last message that calls tools is no end: nothing answers their results.
     ended = done & ~called_tools.fill_null(value=False)
     outcomes = {
         "interrupted": is_stopped,
@@ -651,8 +651,8 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         "succeeded": ended & (pl.col("last_finish").is_not_null() | pl.col("is_by_person")),
         "unknown": ended,
     }
-    # One that stopped to call tools has an end where opencode itself asked the model to go on, or
-    # where a prompt came while it worked: the answer to that is to both.
+    # It has an end, though, if opencode itself asked the model to go on, or if a prompt arrived
+    # while it worked: the next answer replies to both.
     is_joined = pl.col("prompted_ms").shift(-1) < pl.col("last_completed_ms")
     goes_on = pl.col("is_by_itself").shift(-1).over(SESSION_KEY) | is_joined.over(SESSION_KEY)
     outcome = pl.coalesce(first_that_holds(outcomes), pl.when(goes_on).then(pl.lit("succeeded")))
@@ -661,7 +661,7 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
         n_steps=pl.when("is_by_person").then(0).otherwise("n_steps"),
         is_last=pl.struct(SESSION_KEY).is_last_distinct(),
     ).with_columns(
-        # Only the last of a session can still end; one before it was left behind.
+        # Only the last execution of a session can still end; an earlier one has crashed.
         outcome=pl.coalesce(
             outcome, pl.when("is_last").then(pl.lit("open")).otherwise(pl.lit("crashed"))
         ),
@@ -678,11 +678,11 @@ def _executions(steps: pl.DataFrame, tools: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_unanswered(executions: pl.DataFrame, prompts: pl.DataFrame) -> pl.DataFrame:
-    """Executions by turn, and one more for each session whose last prompts have no answer at all.
+    """Executions by turn, and one more for each session whose last prompts have no answer.
 
-    The message of an answer is written before the model is asked: the process that worked on a
-    prompt without one has died, or is just starting. A prompt behind open work waits for it. What
-    opencode asks itself, to compact or to go on, belongs to the turn of the prompt before it.
+    opencode writes the message of an answer before it asks the model. So if a prompt has none,
+    its process has died or is just starting. A prompt after open work waits for that work.
+    Prompts of opencode itself, to compact or to go on, belong to the turn before them.
     """
     unanswered = prompts.group_by(SESSION_KEY, maintain_order=True).agg(
         pl.col(*MODEL, "era").last(),

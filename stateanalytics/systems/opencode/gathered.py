@@ -1,4 +1,4 @@
-"""What is read of opencode inputs: fields of records, kinds of events, rows, losses."""
+"""The contents of opencode inputs: fields of records, kinds of events, rows and losses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Kind(NamedTuple):
 
 _KINDS = package_table(__package__, "kinds.csv", _Kind)
 KINDS = frozenset(row.kind for row in _KINDS)
-# Bookkeeping also happens while nobody works, so it is no sign of life.
+# Kinds of bookkeeping, which is no sign of life because it also happens without work.
 QUIET = tuple(row.kind for row in _KINDS if row.is_quiet)
 TERMINALS = ("execution.succeeded", "execution.failed", "execution.interrupted")
 SPENT_OUTSIDE_STEPS = ("usage.recorded", "compaction.ended", "compaction.failed")
@@ -57,7 +57,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     family: tuple(row.kind for row in _KINDS if row.family == family)
     for family in dict.fromkeys(row.family for row in _KINDS if row.family)
 }
-"""The kinds of events by their payload; an event's ``family`` is a position in it, or null."""
+"""The kinds of events of each payload. ``family`` of an event is a position in it, or null."""
 
 
 def kind_of(event_type: pl.Expr) -> pl.Expr:
@@ -80,7 +80,7 @@ def family_of(kind: pl.Expr) -> pl.Expr:
 
 
 ORIGINS = ("database", "log", "stream")
-"""Sources of a row, most trusted first: a stream loses rows, a database does not."""
+"""Where a row may come from, most trusted first: streams lose rows, databases do not."""
 EVENTS = pl.Schema(
     {
         "row": pl.UInt32(),
@@ -93,9 +93,9 @@ EVENTS = pl.Schema(
 )
 """One event: ``row`` links it to its payload, a null ``seq`` means that it was only live.
 
-A log may have events of several inputs; every key contains ``source``. ``digest`` is of the
-text that the event was read from: of two rows with one sequence number the same is kept,
-whatever the order in which they were read.
+A log may have events of several inputs, so every key contains ``source``. ``digest`` is a
+digest of the text of the event. It decides which of two rows with the same sequence number is
+kept, so that the order of reading does not matter.
 """
 ERROR = ("error_type", "error_message", "error_status")
 MODEL = ("agent", "model", "provider")
@@ -199,8 +199,8 @@ def ordered(log: Log) -> Ordered:
 
     Notes
     -----
-    Never ordered by time: moments tie, are 0 after migrations, and are of several clocks. Of
-    two events with one number, the one from the more trusted origin is kept.
+    Events are never ordered by time: times may be equal, are 0 after migrations, and come from
+    several clocks. Of two events with one number, the more trusted origin is kept.
     """
     durable = log.events.filter(
         pl.col("seq").is_not_null(),
@@ -240,7 +240,7 @@ def _distinct(keyed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataF
         .filter(pl.col("n_events") > 1)
         .sort(*SESSION_KEY, "seq")
     )
-    if shared.is_empty():  # a million events are neither copied nor sorted
+    if shared.is_empty():  # avoids copying and sorting a million events
         return keyed, n_by_source(shared), conflicts
     kept = shared.sort(
         "place", "origin", "event_id", "type", "at_ms", "digest", nulls_last=True
@@ -253,7 +253,7 @@ def _distinct(keyed: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataF
 def _with_executions(events: pl.DataFrame) -> pl.DataFrame:
     """Add ``exec_no``: the number of executions that have begun in the session.
 
-    Era A recorded no executions: there, each input that reaches the model begins one.
+    Era A recorded no executions, so each input that reaches the model begins one.
     """
     begins = (pl.col("kind") == "execution.started") | (
         pl.col("is_era_a") & (pl.col("kind") == "input.promoted")
@@ -396,11 +396,11 @@ def without(gathered: Gathered, sources: Collection[str]) -> Gathered:
 
 
 _OF_ROWS = {name: f"row_{name.removeprefix('n_')}" for name in USAGE}
-"""The name of each number in the row of a session, which has those of all of it."""
+"""The name of each total in the row of a session."""
 
 
 def sound_usage(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Rows with impossible tokens and costs as null, and those that had some."""
+    """All rows with impossible tokens and costs as null, and the rows that had such values."""
     used = [name for name in (*USAGE, *_OF_ROWS.values()) if name in rows.columns]
     is_sound = {name: pl.col(name).is_between(0, 2**62, closed="left") for name in used}
     odd = rows.filter(~pl.all_horizontal(True, *is_sound.values()))
@@ -414,11 +414,11 @@ _SAME = ["source", "role", "created_ms", "completed_ms", "n_input_tokens", "n_ou
 
 
 def without_copies(gathered: Gathered) -> Gathered:
-    """The same without the messages that forks copied, and without their share of the totals.
+    """The contents without messages that forks copied, and without their share of the totals.
 
-    V1 copies messages under new ids and names no parent. A copy keeps the moments of its
-    original, so that it is older than its own session. Where the original is gone, the copy of
-    the oldest fork stays: otherwise nothing would count the work.
+    V1 copies messages under new ids and names no parent. A copy keeps the times of its
+    original, so it is older than its own session. If the original was deleted, the copy in the
+    oldest fork is kept, because nothing else would count that work.
     """
     born = gathered.session_rows.select(*SESSION_KEY, born_ms="created_ms")
     messages = gathered.messages.join(born, on=SESSION_KEY, how="left", maintain_order="left")
@@ -443,7 +443,7 @@ def without_copies(gathered: Gathered) -> Gathered:
         .agg(pl.col(*USAGE).sum(), original_id=pl.col("original_id").last())
     )
     rows = gathered.session_rows.join(sums, on=SESSION_KEY, how="left", maintain_order="left")
-    # A row of a version that counted nothing yet is zero, with copies or without.
+    # Old versions wrote zeros into the row, so the difference is clipped at zero.
     rest = {
         row: (pl.col(row) - pl.col(name).fill_null(0)).clip(0) for name, row in _OF_ROWS.items()
     }

@@ -30,7 +30,7 @@ _SECRETS = ("auth.json", "account.json", "mcp-auth.json", "service.json")
 
 
 def find(path: Path) -> list[Path]:
-    """The inputs of opencode at a path, by names and beginnings of files only.
+    """The inputs of opencode at a path, found by the names and first bytes of files.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """One opencode input, from its tables, events and files to canonical frames.
 
-Accounts, credentials and shares contain keys and tokens. They are not in this list, and
-neither is any file next to the database except the legacy messages.
+Tables of accounts, credentials and shares contain keys and tokens and are never read. Of the
+files next to a database only the legacy messages are read.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from stateanalytics.systems.opencode.states import UNRECOGNIZED
 from stateanalytics.systems.situations import is_content_filter
 from stateanalytics.systems.tool_calls import calls_from
 
-# Payloads that the fold does not need are not read from the file: snapshots of V1 repeat
-# whole messages for each update and make up most of databases of 100 GB.
+# Only the payloads that the fold needs are read. Snapshots of V1 repeat whole messages for each
+# update, and are most of the bytes in databases of 100 GB.
 _PREFIXES = (
     "step.", "execution.", "text.ended", "tool.", "input.", "inbox.", "retry.", "prompt",
     "created", "renamed", "forked", "usage.recorded", "compaction.",
@@ -70,7 +70,7 @@ _OWN = {"event": {"data": Cell("text", f"CASE WHEN {_NEEDED} THEN data END", ("d
 TABLES: Mapping[str, Mapping[str, Cell]] = cells_from_csv(__package__, _OWN)
 """Every table that is read, with the columns that are read."""
 _NEWEST_PAYLOAD = 2
-"""The greatest version that any known type of events has."""
+"""The highest known version of any type of event."""
 _CLAIMED, _SUSPENDED = "execution_claimed_at", "time_suspended"
 
 
@@ -119,7 +119,7 @@ def read_database(store: Store, parser: Parser) -> tuple[Gathered, pl.DataFrame]
         waiting=_waiting_inputs(store),
         broken=pl.concat([broken_events, broken_messages, broken_parts, broken_projections]),
     )
-    # What is lost is known only after everything was read.
+    # Losses are only known after everything was read.
     losses = findings_of_database(store, system=NAME)
     return gathered, all_findings(losses, *findings)
 
@@ -141,7 +141,7 @@ def _newer_events(store: Store, rows: pl.DataFrame) -> pl.DataFrame:
 def _sessions_of(
     store: Store, parser: Parser, session_tables: Sequence[pl.DataFrame]
 ) -> pl.DataFrame:
-    """The rows of both session tables; the row of 2.0, which is first, if an id is in both."""
+    """The rows of both session tables; if an id is in both, that of 2.0, which comes first."""
     frames = []
     for table, rows in zip(("session_v2", "session"), session_tables, strict=True):
         # The claim of a session has a newer name in some versions.
@@ -154,7 +154,7 @@ def _sessions_of(
 
 
 def claim_columns(store: Store) -> set[str]:
-    """The columns of 2.0's table that show claims of executions; one if there is no table."""
+    """The columns of the table of 2.0 that show claims; one name if there is no table."""
     return {_CLAIMED, _SUSPENDED} & {*store.tables.get("session_v2", (_CLAIMED,))}
 
 
@@ -167,7 +167,7 @@ def _claim_findings(store: Store) -> pl.DataFrame:
 
 
 def _waiting_inputs(store: Store) -> pl.DataFrame | None:
-    """Ids of the inputs that wait by the database; None: it has no table of them."""
+    """Ids of the inputs that wait according to the database; None: it has no such table."""
     frames = []
     for table in ("session_pending", "session_inbox"):
         if table in store.tables:
@@ -181,7 +181,7 @@ def _waiting_inputs(store: Store) -> pl.DataFrame | None:
 _USUAL_RETRIES = 5
 _MOST_WORDS = 50
 _CLOCK_STEP_MS = 1000
-"""Clocks of two writers may differ by less."""
+"""Smaller steps back in time may come from the clocks of two writers."""
 _INTERRUPT_REASONS = ("user", "shutdown", "superseded", "inactivity")
 _IDLE_OUTCOMES = ("succeeded", "failed", "interrupted")
 _FINISHES = ("stop", "length", "tool-calls", "error", "unknown")
@@ -267,7 +267,7 @@ def _unknown_words(strange: pl.DataFrame, code: str) -> pl.DataFrame:
 
 
 def _backward_times(events: pl.DataFrame) -> pl.DataFrame:
-    """Sessions in which time runs back: a clock was set, or two machines wrote them."""
+    """Sessions in which time goes back: a clock was set, or two machines wrote them."""
     at, before = pl.col("at_ms"), pl.col("at_ms").shift(1)
     is_same = pl.col("sid") == pl.col("sid").shift(1)
     sessions = (
@@ -280,7 +280,7 @@ def _backward_times(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gaps(recorded: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Missing sequence numbers: suspicious in a table, except after a fork."""
+    """Sequence numbers that are missing, which is odd in a table except after a fork."""
     forked = events.filter(pl.col("kind") == "forked").select(SESSION_KEY).unique()
     gaps = (
         recorded.filter(pl.col("seq").is_not_null())
@@ -294,7 +294,7 @@ def _gaps(recorded: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _disagreeing_inputs(inputs: pl.DataFrame) -> pl.DataFrame:
-    """Inputs that wait by their events and not by their table, or vice versa."""
+    """Inputs that wait according to events but not according to the table, or vice versa."""
     differ = inputs.filter(
         pl.col("is_stored_pending").is_not_null(),
         pl.col("admitted_seq").is_not_null(),
@@ -354,9 +354,9 @@ def read(
     label : str, optional
         How the user named it.
     bodies : bool
-        Without effect: what people and models said is never loaded.
+        Without effect: texts of people and models are never loaded.
     on_error : {"skip", "raise"}
-        What a record that cannot be read does.
+        Whether a record that cannot be read is skipped or raises an error.
     before : optional
         Without effect: files are reread each time.
 
@@ -444,7 +444,7 @@ def _of_files(named: Sequence[tuple[str, Path]], parser: Parser, on_error: str) 
     for (label, path), part in zip(named, parts, strict=True):
         what = "storage directory" if path.is_dir() else "records"
         kind = _format(part.details["opencode_sessions"], what)
-        # Nothing outside of the directories that are read whole, `Files.skips`.
+        # Nothing is opened outside of the directories that are read as a whole (`Files.skips`).
         yield replace(part, label=label, format=kind, size_bytes=records.size_of(path), opened=())
 
 
@@ -467,14 +467,14 @@ def _with_legacy(gathered: Gathered, legacy: Gathered) -> Gathered:
 def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> Parts:
     """Fold the contents of some inputs, and put them into canonical frames.
 
-    ``of_tables`` has the findings about the tables of a database; None: it is none.
+    ``of_tables`` has the findings about the tables of a database; None: the input is none.
     """
     recorded, gathered = gathered, without_copies(_with_sound_usage(gathered))
     order = ordered(gathered.log)
     folded = fold(gathered.log, order)
     by_messages = _folded_messages(gathered, folded)
     sessions = completed_rows(gathered.session_rows, folded.sessions, by_messages.sessions)
-    # Records are kept with the copies of forks.
+    # The kept records still include the copies that forks made.
     details = {
         **canonical.detail_frames(gathered, order, folded, by_messages, sessions),
         **kept_records(recorded, order),
@@ -504,7 +504,7 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
 
 
 def _with_sound_usage(gathered: Gathered) -> Gathered:
-    """The same without impossible tokens and costs; ``broken`` has how many rows had some."""
+    """The contents without impossible tokens and costs; ``broken`` counts rows that had some."""
     log = gathered.log
     tables = {name: getattr(gathered, name) for name in ("messages", "projections", "session_rows")}
     sound = {name: sound_usage(rows) for name, rows in {**tables, **log.payloads}.items()}
@@ -541,16 +541,15 @@ def _format(sessions: pl.DataFrame, what: str, tables: Collection[str] = ()) -> 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CLOCKS = clocks_of(__package__)
-"""The clocks of all records that are overwritten; events never are."""
+"""The clocks of records that are overwritten; events are never overwritten."""
 
 
 def rewind(past: Past, facts: Facts) -> Past:
     """The same instant, with opencode's rows as they would have been read at that instant.
 
-    Later records are excluded, and the others are folded again. A record that is overwritten
-    has the moment of its end: before that, nothing that was written with the end is known.
-    Rows of sessions keep no old values, so that their totals are known only if they were last
-    written before the instant.
+    Later records are excluded, and the others are folded again. An overwritten record has the
+    time of its end; before that, the values that were written with the end are not known. Rows
+    of sessions keep no old values, so totals are known only if last written before the instant.
 
     Parameters
     ----------
@@ -572,8 +571,8 @@ def rewind(past: Past, facts: Facts) -> Past:
     has_records = pl.col("source").is_in(labels.implode())
     gathered = gathered_from(facts.details, facts.events.filter(has_records))
     part = assembled(_cut_off(gathered, at_ms))
-    # A session's row that was written later shows neither when it was written before nor
-    # whether the session was claimed, which its executions need. All else is folded again.
+    # A row that was written after the instant shows neither its earlier write nor whether the
+    # session was claimed, which executions need. Everything else is folded again.
     written = facts.detail(OF_SESSIONS).filter(pl.col("updated_at") > past.at)
     ids = ["source", "session_id"]
     placed = part.entities.sort("source", maintain_order=True).join(
@@ -593,9 +592,9 @@ def rewind(past: Past, facts: Facts) -> Past:
 def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
     """The contents of inputs at an instant, in epoch milliseconds.
 
-    Records that began later are excluded, and those that ended later are open. Records without
-    any moment are kept: nothing shows that they were written later. A part without one is as
-    old as its message.
+    Records that began later are excluded; those that ended later are open. Records without any
+    time are kept, because nothing shows that they were written later. A part without a time is
+    as old as its message.
     """
     # A fork copies older messages into a session that did not exist yet.
     unborn = gathered.session_rows.filter(_is_later(pl.col("created_ms"), at_ms))
@@ -605,7 +604,7 @@ def _cut_off(gathered: Gathered, at_ms: int) -> Gathered:
     )
     later = messages.filter(_is_later(pl.col("created_ms"), at_ms))
     parts = parts.join(later, on=["source", "message_id"], how="anti", maintain_order="left")
-    # Only the last status is stored; the moments show the earlier ones.
+    # Only the last status is stored; the times show the earlier ones.
     status = (
         pl.when(pl.col("status").is_null())
         .then(None)
@@ -640,7 +639,7 @@ def _is_later(at: pl.Expr, at_ms: int) -> pl.Expr:
 
 
 def _events_up_to(events: pl.DataFrame, at_ms: int) -> pl.DataFrame:
-    """Events up to an instant; one without a moment is no later than the next one with one."""
+    """Events up to an instant; an event without a time gets that of the next event."""
     ordered = events.sort(*SESSION_KEY, "seq", nulls_last=True, maintain_order=True)
     at, is_durable = pl.col("at_ms"), pl.col("seq").is_not_null()
     by = pl.coalesce(at, at.backward_fill(), at.forward_fill()).over(*SESSION_KEY, is_durable)
@@ -662,7 +661,7 @@ def calls(facts: Facts) -> pl.DataFrame:
 
 
 def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
-    """What a session says, from its database, which is read again.
+    """The messages of a session, from its database, which is read again.
 
     Returns
     -------
@@ -679,7 +678,7 @@ def texts(facts: Facts, entity: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _said_in_events(store: Store, own: str) -> pl.DataFrame:
-    """What a session of opencode 2, quoted, says in the events of its prompts and answers."""
+    """The texts of a session of opencode 2 (its id is quoted), from prompt and answer events."""
     text = "json_extract(data, '$.{}')"
     asked = ("input.data.text", "item.payload.text", "prompt.text")
     texts = {
@@ -696,13 +695,13 @@ def _said_in_events(store: Store, own: str) -> pl.DataFrame:
 
 
 def _moment(name: str) -> pl.Expr:
-    """Milliseconds in a text as a moment."""
+    """Milliseconds in a text as a time in UTC."""
     ms = pl.col(name).cast(pl.Float64, strict=False).cast(pl.Int64)
     return pl.from_epoch(ms, "ms").cast(pl.Datetime("us")).dt.replace_time_zone("UTC")
 
 
 def _said(store: Store, own: str) -> pl.DataFrame:
-    """What a session, quoted, says in the tables of messages and of their parts."""
+    """The texts of a session (its id is quoted) from the tables of messages and parts."""
 
     def of_session(sql: str, *needs: str) -> Cell:
         guarded = f"CASE WHEN session_id = {own} AND json_valid(data) THEN {sql} END"
@@ -730,7 +729,7 @@ def _said(store: Store, own: str) -> pl.DataFrame:
 
 def turns(facts: Facts) -> pl.DataFrame:
     """The executions of opencode, in the shape of `schema.TURNS`."""
-    # An execution without any step was asked nothing: it has no answer that could be empty.
+    # An execution without steps was asked nothing, so it has no answer that could be empty.
     is_over = (pl.col("outcome") == "succeeded") & (pl.col("n_steps") > 0)
     key = [*SESSION_KEY, "exec_no"]
     waited = facts.detail(frames.STEPS).group_by(key).agg(retry_s=total("retry_wait_s"))

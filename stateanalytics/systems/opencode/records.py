@@ -58,14 +58,14 @@ _CONTENT = {
 }
 _MOST_SAID_CHARS = 500
 RAN_BY_PERSON = "The following tool was executed by the user"
-"""The prompt that V1 writes above a command of a person, of which no model is asked."""
+"""The prompt that V1 writes before a command of a person. No model is asked about it."""
 _GOES_ON = (
     r"^Summarize the task tool output above and continue with your task\.$"
     r"|(?:^|\n)Continue if you have next steps(?:, or stop and ask for clarification[^.]*\.)?$"
 )
 """Prompts of V1 itself, after the task of a command and after a summary."""
 _OUTPUT_ENDS = "right(json_extract_string(sound, '$.state.output'), 500)"
-# V1 writes why a command stopped below its output, in words that changed twice.
+# V1 writes below the output why a command stopped; the words have changed twice.
 _CALL_OUTPUT = {
     "is_timed_out": f"regexp_matches({_OUTPUT_ENDS}, '(after exceeding timeout \\d+ ms[^<]*"
     "</\\w+_metadata>|\\(Command timed out after \\d+ ms\\))\\s*$')",
@@ -81,14 +81,14 @@ _CALL_OUTPUT = {
 }
 
 _KEYS = ("part_id", "message_id", "session_id", "role", "created_ms")
-"""Fields of which the column of a table counts before that of its JSON."""
+"""Fields whose table column takes precedence over the JSON."""
 _VERSION = r"\.\d+$"
 _LENGTHS = {"n_chars": "text"}
 _TEXTS = {"text": ("said",), "tool": ("asked", "given")}
-"""By family the texts of events that are classified and not kept."""
+"""The texts of each family of events that are classified but not kept."""
 _CYCLE_MS = 2**36
 _USUAL_MS = 1_780_000_000_000
-"""A moment near which ids are dated when nothing else is known: May 2026."""
+"""The time near which ids are dated if nothing else is known: May 2026."""
 _BATCH_ROWS = 500_000
 _LINE = ("source", "line_no", "is_finished")
 _FIRST_LINE = pl.format("line {}", pl.col("line_no").min())
@@ -608,7 +608,7 @@ def read_storage(folder: Path, source: str, parser: Parser) -> Gathered:
 def _unreadable_files(source: str, files: Sequence[tuple[Path, OSError]]) -> pl.DataFrame:
     """The loss of files that were listed and then could not be read."""
     path, error = files[0]
-    # That a file was deleted explains least about the others.
+    # A deleted file explains least, so the error of another file is preferred.
     errors = (reason for _, reason in files if not isinstance(reason, FileNotFoundError))
     code, message = json_lines.loss_reason(next(errors, error))
     name = legible(path.name)

@@ -1,8 +1,8 @@
 """The states of opencode's executions, sessions, steps and tool calls, and their reasons.
 
 Each situation has a name; ``data/situations.csv`` has its meaning in ADR-0033's terms. The
-first situation that holds counts. What a provider's content filter stopped is failed, in
-every era and whatever else was recorded about it.
+first situation that holds counts. Work that a provider's content filter stopped has failed, in
+every era, regardless of anything else that was recorded about it.
 
 The union of error types is open: a type that opencode never wrote, drafted or shipped is
 ``unrecognized`` and keeps its own name in ``error_type``. A cause that follows only from the
@@ -32,7 +32,7 @@ CAUSES: Mapping[str, str] = {
 DEGRADING = (
     "provider_rate_limit", "provider_transport", "provider_internal", "provider_timeout",
 )  # fmt: skip
-"""Causes in the runtime around the work: they leave its health degraded."""
+"""Causes outside of the work itself, which leave its health degraded."""
 _ABORTED_TEXTS: Mapping[str, str] = {
     "Execution was interrupted repeatedly": "resume_exhausted",
     "Tool execution interrupted: ": "stale_after_crash",
@@ -40,10 +40,10 @@ _ABORTED_TEXTS: Mapping[str, str] = {
 }
 """The cause of an ``aborted`` error by the beginning of its message."""
 _VAGUE = ("APIError", "UnknownError", "unknown", "provider.unknown", "provider.error")
-"""Types without a cause: the status or the words have it."""
+"""Types that name no cause; the status or the text of the error does."""
 _WORDS_CONFIDENCE = 0.9
 _ABORTED_CONFIDENCE = 0.6
-"""V1 writes the same for a person's interruption and a server's stop."""
+"""It is low because V1 writes the same for an interruption and for a stop of the server."""
 
 
 def with_cause(
@@ -69,7 +69,7 @@ def with_cause(
     into : str
         The column to add; ``<into>_confidence`` comes with it.
     vague : sequence of str
-        Types without a cause: a status or words of the provider have it.
+        Types that name no cause; a status or text of the provider does.
 
     Examples
     --------
@@ -204,7 +204,7 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
     executions = _with_situations(details["opencode_executions"])
     sessions = _session_situations(details["opencode_sessions"], executions)
     turns = executions.filter("is_last_of_turn").with_columns(entity_id=turn_id())
-    # A step and a tool call are calls: what only the other kind has is null or False.
+    # Steps and tool calls are both calls; columns that one kind lacks are null or False.
     steps = details["opencode_steps"].with_columns(
         is_stale=pl.lit(value=False), exit_code=pl.lit(None, pl.Int64)
     )
@@ -220,7 +220,7 @@ def add_recorded(entities: pl.DataFrame, details: Mapping[str, pl.DataFrame]) ->
 
 
 def _stacked(**frames: pl.DataFrame) -> pl.DataFrame:
-    """Entities of several types below one another, with what axes and reasons read of them."""
+    """Entities of several types in one frame, with the columns that axes and reasons need."""
     return pl.concat(
         [
             rows.select(name for name in _READ if name in rows.columns).with_columns(
@@ -268,7 +268,7 @@ def _situation_rules() -> dict[str, pl.Expr]:
     over = word("outcome", "succeeded", "failed")
     good, interrupted = word("outcome", "succeeded"), word("outcome", "interrupted")
     stopped = interrupted & word("interrupt_reason", "shutdown")
-    # V1 ends a turn itself where permission is rejected; later eras write it as a shutdown.
+    # If permission is rejected, V1 ends the turn itself; later eras write a shutdown.
     rejected = interrupted & word("era", "V1") & yes("is_declined")
     return {
         "blocked": yes("is_blocked") & over,
@@ -332,7 +332,7 @@ def _call_situations(calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFr
     failed = pl.col("state").is_in(["failed", "error"])
     aborted = pl.col("error_type").is_in(["aborted", "MessageAbortedError"])
     cancelled = pl.col("is_execution_cancelled")
-    # Only a tool call can have a cause and succeed: its command failed.
+    # A tool call with a cause that succeeded is one whose command failed.
     cause = pl.col("cause")
     rules = {
         "blocked": pl.col("is_blocked"),
@@ -343,7 +343,7 @@ def _call_situations(calls: pl.DataFrame, executions: pl.DataFrame) -> pl.DataFr
         "cancelled": failed & aborted & cancelled & ~pl.col("is_stale").fill_null(value=False),
         "failed": failed,
         "cancelled_open": cancelled,
-        # Only after a crash is there no process to write an end; any other end cut the call off.
+        # After a crash no process was left to write an end; any other end cut the call off.
         "abandoned": pl.col("is_execution_crashed"),
         "left_open": pl.col("is_execution_over"),
         "running": pl.lit(value=True),
