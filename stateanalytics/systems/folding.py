@@ -1,9 +1,9 @@
 """From records of transcripts to rows: of all records, or of those up to an instant.
 
-Resumes and forks copy records, and subagents write files of their own: what one file holds
-changes what another one means. Such files are a family, whose records are assembled together.
-Of thousands of files most stand alone or in small families, so that batches of families take
-little memory, and only batches that changed are assembled again when an input is reread.
+Resumes and forks copy records, and subagents write their own files, so the records of one file
+can change the meaning of another. Files that are linked in this way are a family, and the
+records of a family are assembled together. Most families are small. Batches of families take
+little memory, and only batches with changes are assembled again when an input is reread.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ FAMILY = "family"
 
 
 def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataFrame:
-    """The family of each node: a number that nodes have in common when ids link them.
+    """The family of each node: a number that all nodes linked by ids share.
 
     Parameters
     ----------
     nodes : polars.DataFrame
         ``source``, ``node`` and columns of ids, any number of rows a node.
     ids : sequence of sequence of str
-        Groups of columns whose ids are of one kind, so that equal ids in them are a link.
+        Groups of columns with the same kind of id; equal ids within a group are a link.
 
     Returns
     -------
@@ -56,9 +56,9 @@ def with_families(nodes: pl.DataFrame, ids: Sequence[Sequence[str]]) -> pl.DataF
     """
     node = ("source", "node")
     numbered = nodes.select(node).unique(maintain_order=True).with_row_index(FAMILY)
-    # Only numbers are joined: the ids of thousands of files are much text.
+    # Numbers are joined instead of ids, which would be much text for thousands of files.
     own = nodes.select(node).join(numbered, on=node, how="left", maintain_order="left")[FAMILY]
-    # Ids as hashes: two that collide make a family larger, and nothing wrong.
+    # Ids are hashed. A collision only makes a family larger, which is harmless.
     pairs = pl.concat(
         nodes.select(
             own.alias("node"),
@@ -78,7 +78,7 @@ _MOST_ROWS = 50_000
 """Records of a batch; a single family may have more."""
 
 _ENDS_OF = 8
-"""A batch that is half full ends at one in so many families, chosen by the name of its file."""
+"""A half-full batch may end at one family in so many, chosen by a hash of its file name."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ class Folding:
     sessions : Frame
         With ``source``, ``thread_id`` and ``file``.
     family_columns : sequence of str
-        Columns of records that ``nodes_of`` reads.
+        Columns of records that ``nodes_of`` needs.
     node : polars.Expr
-        Over records: the file, or another unit that is never divided.
+        Over records: the file, or another unit that is never split.
     nodes_of : callable
         ``nodes_of(records)`` gives ``source``, ``node`` and the columns of ``ids``.
     ids : sequence of sequence of str
@@ -103,7 +103,7 @@ class Folding:
         ``assemble(*records) -> Parts`` from the ``records`` of some families. Its rows have a
         ``thread_id``, and its entities a ``session_id``, of the thread that they belong to.
     late_at : str
-        Column with the moment of records without one in ``at``: at least that of those before.
+        Column with the time of records that have none in ``at``; at least that of earlier ones.
     """
 
     records: tuple[Frame, ...]
@@ -127,7 +127,7 @@ class Folding:
             return records.index
         columns = dict.fromkeys((*self.family_columns, "at", self.late_at, "line_no"))
         lines = columns_of(records, columns)
-        # Categories, as the index stays in memory for as long as the records do.
+        # Categories save memory, as the index is kept as long as the records.
         place = pl.col("source", "file").cast(pl.Categorical)
         return lines.select(place, _written_at(self.late_at).alias("written_at")).with_columns(
             self.families(lines).alias(FAMILY)
@@ -187,7 +187,7 @@ class Folding:
         versions, before
             As for `part_of`.
         """
-        # What cannot be unpacked in part is made one time, and not for each batch.
+        # Frames that cannot be unpacked in part are made once, not once for each batch.
         lines, *others = (
             frame() if callable(frame) and not isinstance(frame, Packed) else frame
             for frame in records
@@ -207,7 +207,7 @@ class Folding:
             known = None if before is None else before.batch(key)
             if known is None:
                 part = self._assembled(lines, others, (batches == number).fill_null(value=False))
-                # They are as large as all other rows together, and few functions need them.
+                # Details are packed: few functions need them, and they are most of the rows.
                 details = {
                     name: Packed(rows.clear(), [Piece.of(rows)])
                     for name, rows in part.details.items()
@@ -225,7 +225,7 @@ class Folding:
                     above = packed[name].pieces if name in packed else ()
                     packed[name] = replace(frame, pieces=[*above, *frame.pieces])
             parts.append((key, replace(known, details={})))
-            del known  # else it takes memory while the next batch is assembled
+            del known  # frees its memory before the next batch is assembled
         return Folded.of(parts, Frames(packed))
 
     def _assembled(
@@ -240,7 +240,7 @@ class Folding:
 
 
 Key: TypeAlias = "frozenset[object] | None"
-"""The files of a batch with their versions; None: not known, so that nothing is reused."""
+"""The files of a batch with their versions; None: not known, so the batch is not reused."""
 
 _CANONICAL = ("entities", "transitions", "events")
 

@@ -132,7 +132,7 @@ def add_axes(entities: pl.DataFrame, outcome: str = "outcome") -> pl.DataFrame:
 
 
 def has_own_statuses(vocabulary: Sequence[StatusWord]) -> bool:
-    """Whether a system has statuses that are not ADR-0033's; rules read those of ADR-0033.
+    """Whether a system has statuses other than those of ADR-0033, which rules know already.
 
     Examples
     --------
@@ -203,7 +203,7 @@ def _by_entity(reasons: pl.DataFrame) -> pl.DataFrame:
         texts.sort("order", maintain_order=True)
         .with_columns(reason=pl.struct(schema.RECORDED_REASON).struct.json_encode())
         .group_by(_KEY)
-        # Joining lists takes a third of the time of joining texts within groups.
+        # Lists are joined later, which takes a third of the time of joining texts in groups.
         .agg(
             recorded_reason_codes="code",
             recorded_reasons="reason",
@@ -290,7 +290,7 @@ def add_situations(
     table : polars.DataFrame
         From `situations_from_csv`.
     also : polars.Expr
-        A list of further situations of which the reasons apply as well.
+        A list of further situations whose reasons apply as well.
     """
     joined = left_joined(works, table.select("situation", *_AXES), on="situation")
     empty = pl.when(~pl.col("has_output").fill_null(value=True)).then("delivery_without_output")
@@ -299,7 +299,7 @@ def add_situations(
     axes = axes.with_columns(recorded_health=pl.when(~is_judged).then("recorded_health"))
     whys = pl.concat_list("situation", also).list.drop_nulls().list.join(" ")
     with_whys = axes.with_columns(whys=whys)
-    # Thousands of calls ended in the same way: their reasons are worded one time for all.
+    # Thousands of calls end in the same way, so each distinct reason is worded only once.
     distinct = (
         with_whys.select(_TEXTS)
         .unique(maintain_order=True)
@@ -362,14 +362,14 @@ def with_recorded(
 
 
 def _replaced(entities: pl.DataFrame, columns: pl.DataFrame) -> pl.DataFrame:
-    """Entities with columns that replace theirs; keys alone are joined, as columns are many."""
+    """Entities with some columns replaced; only keys are joined, to avoid copying all columns."""
     first = columns.unique(_KEY, keep="first", maintain_order=True)
     joined = entities.select(_KEY).join(first, on=_KEY, how="left", maintain_order="left")
     return entities.with_columns(joined.drop(_KEY))
 
 
 def silence_ends_of(turns: pl.DataFrame, system: str, open_: Sequence[str]) -> pl.DataFrame:
-    """One row for each turn but the ``open_`` ones; a dead turn is noticed when the next begins."""
+    """One row for each turn that is over; a dead turn is noticed when the next one begins."""
     is_dead = pl.col("situation") == "aborted"
     return (
         turns.with_columns(
@@ -387,7 +387,7 @@ def silence_ends_of(turns: pl.DataFrame, system: str, open_: Sequence[str]) -> p
 
 
 class _Pattern(NamedTuple):
-    """A row of ``data/error_causes.csv``: what shows a cause, the first that matches."""
+    """A row of ``data/error_causes.csv``: a pattern of a cause; the first match counts."""
 
     of: Annotated[str, ("tag", "transport tag", "words", "call")]
     cause: str
@@ -399,10 +399,10 @@ _BY_TAG, _OF_TRANSPORT, _BY_WORDS, _BY_CALL = (
     {row.cause: row.pattern for row in _PATTERNS if row.of == of}
     for of in ("tag", "transport tag", "words", "call")
 )
-"""Parts of tags that decide alone, those of a connection, words of errors, and those of calls.
+"""Patterns of tags, of tags of the connection, of texts of errors, and of texts of calls.
 
-A tag of the connection shows where an error happened; a status or text shows why. A message
-about throttling mentions too many tokens, too, so that its limit comes first.
+A tag of the connection only shows where an error happened, so a status or text takes precedence.
+Messages about throttling also mention too many tokens, so the rate limit is looked for first.
 """
 _CUT = r"(?i)stream (?:disconnected|closed|ended)"
 _STATUS = (
@@ -436,7 +436,7 @@ def cause_of_error(
     ['provider_quota', 'provider_internal', 'context_overflow', 'provider_auth']
     """
     transport = pl.lit("provider_transport")
-    # A gateway adds a status of its own to a stream that it cut: still, the connection failed.
+    # If a gateway cut a stream it adds its own status, but the cause is the connection.
     is_transport = pl.col(tag).str.to_lowercase().str.contains(
         _OF_TRANSPORT["provider_transport"]
     ) | pl.col(tag).str.contains(_BY_WORDS["provider_transport"])
@@ -453,7 +453,7 @@ def cause_of_error(
 def with_cause(errors: pl.DataFrame, *exact: str) -> pl.DataFrame:
     """Rows with the ``cause`` of their error, by the columns that `cause_of_error` reads.
 
-    Columns of ``exact`` have a more exact tag, which decides first.
+    Columns in ``exact`` have a more exact tag, which takes precedence.
 
     Examples
     --------
@@ -461,7 +461,7 @@ def with_cause(errors: pl.DataFrame, *exact: str) -> pl.DataFrame:
     >>> with_cause(pl.DataFrame(errors))["cause"].to_list()
     ['provider_internal', 'provider_internal']
     """
-    # Errors repeat, and twenty patterns for each of them took a third of the time of all turns.
+    # Errors repeat, so each distinct one is matched once: twenty patterns are slow.
     key = ["error_type", "error_status", "error_message", *exact]
     cause = pl.coalesce(*map(cause_by_tag, exact), cause_of_error())
     found = errors.lazy().select(key).unique().with_columns(cause=cause).collect()
@@ -490,7 +490,7 @@ def cause_by_words(
 
 
 def _first_match(text: pl.Expr, patterns: Mapping[str, str]) -> pl.Expr:
-    """The cause of the first pattern that a text has; null where it has none."""
+    """The cause of the first pattern that matches a text; null if none does."""
     return first_that_holds({cause: text.str.contains(of) for cause, of in patterns.items()})
 
 
@@ -504,7 +504,7 @@ def _by_status(status: pl.Expr) -> pl.Expr:
             "provider_auth": status.is_in([401, 403]),
             "provider_quota": status == 402,
             "provider_rate_limit": status == 429,
-            # 408: the request took too long; 413: it is too large.
+            # 408 means that the request took too long, 413 that it was too large.
             "provider_transport": status == 408,
             "context_overflow": status == 413,
             "provider_internal": status >= 500,
@@ -535,8 +535,8 @@ def refined(cause: pl.Expr, words: pl.Expr) -> pl.Expr:
     return pl.coalesce(first_that_holds(exact), cause)
 
 
-# Below the exit code is the output of the command, which may be about anything, such as the
-# time limit of another program.
+# The output of the command follows the exit code. It may mention anything, such as the time
+# limit of another program.
 _EXIT = r"(?i)^(?:Error: )?exit code:? [1-9]"
 _OWN_LIMIT = r"(?im)^command timed out after"
 
@@ -547,9 +547,9 @@ def cause_in(message: pl.Expr, *, is_denied: pl.Expr | None = None) -> pl.Expr:
     Parameters
     ----------
     message : polars.Expr
-        Words of the error; null or empty: nothing is known.
+        The text of the error; null or empty: nothing is known.
     is_denied : polars.Expr, optional
-        Where it is known that a person or a rule refused it.
+        Whether it is known that a person or a rule refused the call.
 
     Examples
     --------

@@ -40,17 +40,17 @@ def entities_of(
 ) -> pl.DataFrame:
     """Threads, turns and calls as entities, with their axes, reasons and facts of open work.
 
-    No end of a thread is ever recorded: it shows the state of its last turn, and where that
-    ended well the thread waits for its person, which is no stall.
+    Transcripts never record the end of a thread, so a thread has the state of its last turn. If
+    that ended well, the thread waits for its user, which is not a stall.
 
     Parameters
     ----------
     sessions, turns, tools : polars.DataFrame
         The system's own frames; ``sessions`` has ``kind``, ``agent`` and ``provider``.
     states : polars.DataFrame
-        Of turns their key, ``is_last``, ``situation``, what evidence quotes, and columns of
-        entities, of which ``last_sign_at``, ``n_open_tools`` and ``patience_s`` count while a
-        turn is open.
+        Key, ``is_last`` and ``situation`` of turns, the columns that evidence quotes, and
+        columns of entities. ``last_sign_at``, ``n_open_tools`` and ``patience_s`` are used
+        while a turn is open.
     calls : polars.DataFrame
         From `call_situations`.
     own : mapping of str to polars.Expr
@@ -59,13 +59,13 @@ def entities_of(
     unbegun : str
         The situation of a thread without a turn.
     open_ : sequence of str
-        Situations of work that is not over.
+        Situations in which a turn is still open.
     guessed : sequence of str
         Situations of turns without a recorded end.
     situations : polars.DataFrame
         From `situations.situations_from_csv`.
     also : polars.Expr
-        A list of further situations of which the reasons apply as well.
+        A list of further situations whose reasons apply as well.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def entities_of(
     threads = sessions.with_columns(project="directory", session_id="thread_id")
     places = threads.select(*THREAD, *_OF_THREAD)
     last = turns.filter("is_last").select(*THREAD, "situation", "ended_at", "error_message")
-    # A turn that just began has no model yet.
+    # A turn that just began has no model yet, so the last known model counts.
     models = turns.group_by(THREAD).agg(pl.col("model").sort_by("turn_no").drop_nulls().last())
     children = sessions.group_by("source", thread_id="parent_thread_id").agg(n_children=pl.len())
     of_sessions = left_joined(threads, last, models, children, on=THREAD).with_columns(
@@ -87,7 +87,7 @@ def entities_of(
         parent_id="parent_thread_id",
         name="title",
         started_at="first_at",
-        # The end of a thread is never recorded: this is the end of its last turn.
+        # The end of a thread is not recorded; this is the end of its last turn.
         is_end_approximate=is_over & pl.col("ended_at").is_not_null(),
     )
     writer = pl.when(is_guess).then(pl.lit("observer")).when(is_over).then(pl.lit("executor"))
@@ -129,7 +129,7 @@ def entities_of(
     )
     last = states.filter("is_last").drop("entity_id")
     threads = sessions.select(*THREAD, entity_id="thread_id").pipe(left_joined, last, on=THREAD)
-    # A whole answer ends its turn, yet the thread may go on: it waits for its person.
+    # After a complete answer the turn is over, but the thread waits for its user.
     waiting = pl.col("situation").fill_null(unbegun).replace({"good": "waiting"})
     works = pl.concat(
         [
@@ -146,7 +146,7 @@ def entities_of(
 
 
 def call_counts(is_open: pl.Expr) -> dict[str, pl.Expr]:
-    """How the tool calls of a group ended, and the first one that is open."""
+    """The tool calls of a group by how they ended, and the first open call."""
     return {
         "open_tool": pl.col("name").filter(is_open).first(),
         "open_since": pl.col("started_at").filter(is_open).first(),
@@ -177,10 +177,10 @@ def call_situations(
     tools, turns : polars.DataFrame
         The system's own frames.
     rules : mapping of str to polars.Expr
-        By situation the expression that means it, in order of precedence, over ``tools`` and
-        ``turn_situation``.
+        The expression of each situation, in order of precedence, over the columns of
+        ``tools`` and ``turn_situation``.
     cut_off : polars.Expr
-        Over the same columns: did the end of its turn cut off a call without a result.
+        Over the same columns: whether the end of its turn cut off a call without a result.
     """
     of_turns = turns.select(*TURN, turn_situation="situation")
     otherwise = pl.when(cut_off).then(pl.lit("interrupted")).otherwise(pl.lit("no_result"))
@@ -210,7 +210,7 @@ def transitions_of(turns: pl.DataFrame, system: str) -> pl.DataFrame:
 
 
 def features_from(package: str, turns: Frame) -> Features:
-    """Features that are columns of turns, by ``data/features.csv``; moments become ages."""
+    """Features from columns of turns, by ``data/features.csv``; times become ages."""
     column_of = {row["name"]: row["column"] for row in table_rows(package, "features.csv")}
 
     def add(rows: pl.DataFrame, past: Past) -> pl.DataFrame:

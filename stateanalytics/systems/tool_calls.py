@@ -1,7 +1,7 @@
-"""Calls of tools in one shape, and what is said in a run, without its text.
+"""Calls of tools in one shape, and the phrases of answers and prompts, without their texts.
 
-A text may be a whole file. Equal digests are equal texts; the file, the host or the command is
-what a call was about; summaries of tests and phrases are looked for, and only the finding is kept.
+An input or a result may be a whole file, so none is kept: only a digest, the file, host or
+command that a call was about, and whether a summary of tests or a known phrase was found.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
 _NAME = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s;|&<>()])+"""
 _FIRST = rf"{_CHANGED_FOLDER}{_SET}({_NAME})"
 _LAST_COMMAND = r"([^;|&\n]*)$"
-# Commands of git are named where their exit code may be an answer.
+# Only those commands of git are named whose exit code may be an answer.
 _DIFFERS = r"diff\b.* --(?:no-index|exit-code|quiet)"
 _PROGRAM = rf"^\s*{_SET}(git (?:config|{_DIFFERS}|grep|check-ignore|merge-base)\b|{_NAME})"
 _OPTION = r"-[^\s;&|]+[ \t]+(?:[^\s;&|-][^\s;&|]*[ \t]+)?|workspace[ \t]+\S+[ \t]+"
-"""An option, with its value if it has one; a workspace stands where options do."""
+"""An option with its value, if any; a workspace may be named at the same place."""
 TESTS = (
     r"(?:^|[\s;&|/(\"'])(?:pytest|py\.test|tox|nox|jest|vitest|mocha|rspec|phpunit|ctest|ava|"
     r"unittest|go\s+test|cargo\s+(?:test|nextest)|node\s+--test|(?:npm|pnpm|yarn|bun|deno)\s+"
@@ -46,7 +46,7 @@ TESTS = (
     r"(?:mvn|gradle|\./gradlew|\./mvnw|make|rake|dotnet|bazel|swift|mix|sbt)\s+(?:\S+\s+)*?"
     r"(?:test|check|verify))(?:$|[\s;&|:)\"'])"
 )
-"""Runners of tests that people use, each by the words that it is started with."""
+"""The commands that start runners of tests."""
 _NO_TESTS = (
     r"\b(?:[cp]?npm|yarn|bun|deno|pip[3x]?|uv|pdm|poetry|(?:mini|micro)?(?:conda|mamba)|cargo|gem"
     r"|bundle|composer|dotnet|go|brew|apk|apt(?:-get)?|dnf|yum|choco|winget)[ \t]+"
@@ -55,28 +55,28 @@ _NO_TESTS = (
     r"|\b(?:e?grep|rg|which|ls|find|cat|head|tail|sed|echo|pgrep|pkill)[ \t][^;&|\n$]*"
     r"|\S+[ \t]+--(?:version|help)\b"
 )
-"""Parts of commands that name a runner without a run of it."""
+"""Parts of commands that name a runner without running it."""
 _GIT = rf"(?:^|[;&|\n(]|-l?c\s+[\"'])\s*{_SET}git[ \t]+(?:-[Cc][ \t]+\S+[ \t]+|-\S+[ \t]+)*"
 UNDOING = (
     rf"{_GIT}(?:restore\b|revert\b"
     r"|reset[ \t]+(?:[^\s;&|]+[ \t]+)*"
     r"(?:--(?:hard|keep|merge)\b|(?:HEAD|@)[~^@{]|ORIG_HEAD|[0-9a-f]{7,40}\b)"
-    # Of files: after two dashes, after a revision, or a name with an ending.
+    # A checkout of files: after two dashes, after a revision, or a name with an extension.
     r"|checkout[ \t]+(?:[^\s;&|]+[ \t]+)*--(?:\s|$)|checkout[ \t]+(?:-[fqp][ \t]+)*"
     r"(?:[^\s;&|<>()#-][^\s;&|()]*[ \t]+[^\s;&|<>()#\d-]|\.(?:[\s;&|/]|$)"
     r"|\S*\.[A-Za-z]\w{0,5}(?:[\s;&|)]|$)))"
 )
-"""Commands that take changes back; a checkout of a branch does not."""
+"""Commands that undo changes. A checkout of a branch undoes nothing."""
 _LOOKING = (
     rf"{_CHANGED_FOLDER}(?:cat|head|tail|ls|rg|e?grep|find|fd|pwd|wc|tree|stat|which|echo|nl|jq"
     r"|sed -n|git (?:status|log|diff|show|blame|grep))\b(?:[^;&<>\n]|<[^<])*$"
 )
-"""Commands that read and change nothing."""
+"""Commands that only read."""
 _NO_UNDOING = (
     r"\brestore\b[^;&|\n]*[ \t](?:--staged|-S)\b[^;&|\n]*"
     r"|\brevert[ \t]+--(?:abort|quit|skip|continue)\b"
 )
-"""Parts of such commands that leave files as they are."""
+"""Parts of commands like `UNDOING` that do not change files."""
 _WORKTREE = r"restore\b[^;&|\n]*[ \t](?:--worktree|-W|-SW|-WS)\b"
 _STRING = r"""(?s:"(?:[^"\\]|\\.)*"|'[^']*')"""
 _QUOTED_PATH = r"""(?:"[\w$.:~ -]*[/\\][^"\n]*"|'[\w.:~ -]*[/\\][^'\n]*')"""
@@ -86,11 +86,11 @@ _SHELL = (
 _NOT_OF_PROGRAMS = {
     rf"\bgit(?:[ \t]+(?:-[Cc][ \t]+(?:{_STRING}|\S+)|-\S+))+": "git",
     rf"({_STRING}|\\.)|(?m:^|[ \t;])#[^\n]*": "${1}",
-    # A text in quotes is a message or a pattern, but for a program and the command of a shell.
+    # Quoted text is a message or a pattern, unless it is the program or a command for a shell.
     rf"(\A\s*{_STRING}|[;&|]\s*{_QUOTED_PATH}|{_SHELL}{_STRING}|\\.)|{_STRING}": "${1}",
     r"\d?[<>]&[\d-]|\d?&?>\s*/dev/null|\\\n|(?:\s*[;\n]\s*(?:fi|done|esac))*[\s;]*\z": " ",
 }
-"""What says nothing of the programs that a command line runs, and what is kept of it."""
+"""Parts of a command line that do not show which programs run, and their replacements."""
 
 _DOCUMENT = re.compile(r"(?<!<)<<-?[ \t]*[\"'\\]?([A-Za-z_][\w.-]*)[\"']?")
 """The beginning of a here-document, and the word that ends it."""
@@ -139,7 +139,7 @@ def inputs_of(texts: pl.Series) -> pl.DataFrame:
     >>> inputs_of(asked).select("target", "last_command", "is_test", "is_undo").row(0)
     ('npm', 'tail', True, False)
     """
-    # The same command is often given again.
+    # Agents repeat commands, and the patterns below are slow: each text is looked at once.
     known = texts.alias("text").unique(maintain_order=True)
     found = _inputs_of(known).with_columns(known)
     asked = texts.alias("text").to_frame()
@@ -158,9 +158,9 @@ def _inputs_of(texts: pl.Series) -> pl.DataFrame:
     command = pl.coalesce(documents.map_elements(_without_documents, pl.String), command)
     for pattern, kept in _NOT_OF_PROGRAMS.items():
         command = command.str.replace_all(pattern, kept)
-    # Kernels also look at what lies below a null.
+    # polars also evaluates the text behind a null, so nulls become empty texts here.
     columns = {"text": texts.fill_null(""), "input_digest": digest(texts)}
-    # A substitution runs programs, too, but is none of the line's own.
+    # Programs inside of $(…) run too, but are neither the first nor the last of the line.
     whole, first = pl.col("command"), pl.col("first")
     name = whole.str.replace_all(r"\$\([^()]*\)", " ")
     found = pl.DataFrame(columns).with_columns(command=command)
@@ -184,8 +184,8 @@ def _inputs_of(texts: pl.Series) -> pl.DataFrame:
 
 
 def _without_documents(command: str) -> str:
-    """A command without the texts of its here-documents, each of which ends at its own word."""
-    # Row by row: patterns of polars cannot repeat a word. No line is searched twice.
+    """A command without the texts of its here-documents."""
+    # In Python, because a pattern of polars cannot require the same word again at the end.
     lines = command.split("\n")
     ends = [line.strip().rstrip("`\"');") for line in lines]
     last, kept, number = {end: number for number, end in enumerate(ends)}, [], -1
@@ -206,8 +206,8 @@ def _is_test(command: pl.Expr) -> pl.Expr:
 
 
 def _is_undo(command: pl.Expr) -> pl.Expr:
-    """Whether a command line takes back changes of files or commits."""
-    # Empty texts cost nothing, and few commands are of git.
+    """Whether a command line undoes changes of files or commits."""
+    # Few commands use git; the slow patterns see empty texts instead of the others.
     of_git = pl.when(command.str.contains("git", literal=True)).then(command).otherwise(pl.lit(""))
     acting = of_git.str.replace_all(_NO_UNDOING, "")
     is_undo = acting.str.contains(UNDOING) | of_git.str.contains(f"{_GIT}{_WORKTREE}")
@@ -244,7 +244,7 @@ def results_of(texts: pl.Series) -> pl.DataFrame:
     is_json = text.str.starts_with("[{")
     end = text.str.tail(_MOST_RESULT_CHARS).str.replace_all(_COLOURS, "")
     lines = pl.when(is_json).then(end.str.replace_many(["\\n", "\\t"], ["\n", "\t"])).otherwise(end)
-    # Where several suites ran, one that failed is enough.
+    # If several suites ran, one failure makes the result "failed".
     results = {
         result: lines.str.contains("(?m)" + _patterns("test_summaries.csv", "result", result))
         for result in ("failed", "passed")
@@ -278,12 +278,12 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
     [True, False]
     """
     found, excused = (_patterns("phrases.csv", "kind", name) for name in (kind, f"not_{kind}"))
-    # What stands in quotes is the word of somebody else.
+    # Quoted phrases are usually quotations, so they are removed.
     own = text.str.replace_all(_SAID_IN_QUOTES, "${1}")
     is_found = own.str.contains(f"(?is){found}")
     if not excused:
         return is_found
-    # What went well after it excuses it; what went well before does not.
+    # A success that is told after the phrase excuses it; one before it does not.
     in_doubt = pl.when(is_found).then(own).otherwise(pl.lit(""))
     is_excused = in_doubt.str.contains(f"(?is)(?:{found}).*?(?:{excused})")
     return is_found & ~is_excused
@@ -291,7 +291,7 @@ def phrase_in(text: pl.Expr, kind: str) -> pl.Expr:
 
 @cache
 def _patterns(table: str, column: str, value: str) -> str:
-    """The patterns of the rows of a table that have a value, as one pattern."""
+    """All patterns of a table whose column has this value, joined into one."""
     rows = table_rows("stateanalytics.core", table)
     return "|".join(f"(?:{row['pattern']})" for row in rows if row[column] == value)
 
@@ -307,7 +307,7 @@ def phrase_of(text: pl.Expr, **is_asked: pl.Expr) -> pl.Expr:
         By kind, the rows in which it is looked for.
     """
     return pl.coalesce(
-        # Kernels also look at what lies below a null, which an empty text has not.
+        # polars also evaluates the text behind a null; an empty text is cheap.
         pl.when(phrase_in(pl.when(asked).then(text).otherwise(pl.lit("")), kind)).then(pl.lit(kind))
         for kind, asked in is_asked.items()
     )
@@ -324,14 +324,14 @@ _OUTCOMES = {
     "timed_out": ("timeout", "timed_out"),
     "interrupted": ("interrupted", "user_interrupt", "cancelled", "aborted", "shutdown"),
 }
-"""By outcome the causes that mean it; any other cause is a failure."""
+"""The causes of each outcome; any other cause is a failure."""
 POLLS = ("BashOutput", "TaskOutput", "write_stdin", "wait")
-"""Tools that read what a process in the background printed."""
+"""Tools that read the output of a background process."""
 
 
 @cache
 def expected_exits() -> pl.DataFrame:
-    """``program``, ``exit_code``: exits other than 0 that are an answer, not a failure."""
+    """``program`` and ``exit_code``: nonzero exit codes that are an answer, not a failure."""
     rows = pl.DataFrame(table_rows("stateanalytics.core", "expected_exits.csv"))
     return rows.select(
         program="command", exit_code=pl.col("exit_code").cast(pl.Int64), is_expected=True
@@ -339,7 +339,7 @@ def expected_exits() -> pl.DataFrame:
 
 
 def ends_of(sql: str) -> str:
-    """SQL: a text, or the beginning and the end of a long one, which are all that is needed."""
+    """SQL for a text, or for the beginning and end of a long one; the middle is never needed."""
     both = f"substr({sql}, 1, {_MOST_CHARS}) || substr({sql}, -{_MOST_CHARS})"
     return f"CASE WHEN length({sql}) > {2 * _MOST_CHARS} THEN {both} ELSE {sql} END"
 
@@ -347,8 +347,8 @@ def ends_of(sql: str) -> str:
 def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
     r"""A text, or the beginning and the last lines of a long one, which say what failed.
 
-    Lines are there as wholes, so that no half of a secret is without its name; where the end
-    has no whole line, or the text has a private key, it is the beginning alone.
+    The end consists of whole lines, so that a secret is never shown without the name that marks
+    it. If the end has no whole line, or the text has a private key, only the beginning is kept.
 
     Examples
     --------
@@ -357,10 +357,10 @@ def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
     ['make test\n…\nFAIL c', 'xxxxxxxxxxxxxxxxxxxx']
     """
     n_end = longest * 2 // 5
-    # Most texts are short: nothing is looked for in them.
+    # Short texts are null here, which saves the searches below.
     long = pl.when(text.str.len_chars() > longest).then(text)
     begin = long.str.slice(0, longest - n_end - 2).str.replace(r"\s\S*$", "")
-    # Behind a name that ends its line, the next line may be its secret.
+    # After a line that ends in a name, the next line may be its secret: it is not shown.
     end = long.str.strip_chars_end().str.tail(n_end).str.extract(_LAST_LINES)
     has_key = long.str.contains("PRIVATE KEY|PuTTY-User-Key-File")
     both = pl.when(~has_key).then(pl.concat_str(begin, pl.lit("\n…\n"), end))
@@ -368,14 +368,14 @@ def ends_in(text: pl.Expr, longest: int = MOST_MESSAGE_CHARS) -> pl.Expr:
 
 
 def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
-    """The calls in a system's own frame of them.
+    """The calls of a system's own frame in the shape of `schema.CALLS`.
 
     Parameters
     ----------
     tools : polars.DataFrame
-        Columns of `schema.CALLS` under their names, as far as the system knows them, and
-        ``is_error`` (null: without a result), and ``is_background`` where a result may have come
-        while the process ran on: how that ended is not known.
+        Columns of `schema.CALLS`, as far as the system knows them; ``is_error`` (null: without
+        a result); and optionally ``is_background``: the process ran on after the result, so
+        its end is not known.
     system : str
         Its name.
 
@@ -386,13 +386,13 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
 
     Notes
     -----
-    A command that answers with an exit code, such as ``grep`` without a hit, did not fail:
-    ``core/data/expected_exits.csv`` names these, with a source for each. Of a line that printed
-    nothing it is the first command that answered, as in ``rg x && cat y``.
+    A command that answers by its exit code, such as ``grep`` without a hit, did not fail:
+    ``core/data/expected_exits.csv`` lists these with a source for each. If a line printed
+    nothing, the exit code is that of its first command, as in ``rg x && cat y``.
     """
     shaped = CALLS.conform(tools)
     lasted = (pl.col("ended_at") - pl.col("started_at")).dt.total_microseconds() / 1e6
-    # A result that is older than its call has a wrong time.
+    # If a result is older than its call, a time is wrong, so no duration is known.
     lasted = pl.when(lasted >= 0).then(lasted)
     first, last = (pl.col(name).str.replace(_FOLDER, "") for name in ("target", "last_command"))
     known = expected_exits()
@@ -416,7 +416,7 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
     is_open = pl.col("ended_at").is_null() | pl.col("is_error").is_null()
     runs_on = pl.col("is_background") & ~pl.col("is_error") & pl.col("exit_code").is_null()
     outcome = pl.coalesce(
-        # Tests that outlive their time limit may pass.
+        # Tests that run on after their time limit may still pass.
         pl.when(runs_on, "is_test").then(pl.lit("unknown")),
         *by_cause,
         pl.when(is_open | runs_on).then(pl.lit("unknown")),
@@ -430,7 +430,7 @@ def calls_from(tools: pl.DataFrame, system: str) -> pl.DataFrame:
 
 
 def in_order(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls from a system's own frame that has the columns of `schema.CALLS`, in their order."""
+    """Calls from a frame that already has the columns of `schema.CALLS`, sorted."""
     place = ("source", "thread_id", "part_id", "started_at", "entity_id")
     return CALLS.conform(calls).sort(place)
 
@@ -441,7 +441,7 @@ _OF_THE_END = dict.fromkeys(
 
 
 def calls_until(calls: pl.DataFrame, at: datetime) -> pl.DataFrame:
-    """The calls that had begun at an instant; of those that had not ended, no result."""
+    """The calls that had begun at an instant, without results of those that had not ended."""
     began = calls.filter(pl.coalesce("started_at", "ended_at") <= at)
     return began.with_columns(
         outcome=pl.when(pl.col("ended_at") > at).then(pl.lit("unknown")).otherwise("outcome"),
@@ -450,7 +450,7 @@ def calls_until(calls: pl.DataFrame, at: datetime) -> pl.DataFrame:
 
 
 def turns_until(turns: pl.DataFrame, at: datetime) -> pl.DataFrame:
-    """The turns that had begun at an instant; of those that had not ended, no last answer."""
+    """The turns that had begun at an instant, without answers of those that had not ended."""
     begun = turns.filter(pl.col("started_at") <= at)
     return begun.with_columns(
         **values_at(

@@ -1,4 +1,4 @@
-"""What readers of transcripts share: folders of JSON lines, one file per thread of work."""
+"""Shared by all readers of transcripts: folders of JSON lines, one file per thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FEW_ROWS = 1000
 
 @dataclass(frozen=True)
 class Piece:
-    """Compressed rows: thousands of small frames take more memory than their rows need."""
+    """Compressed rows, because thousands of small frames would take more memory than this."""
 
     data: bytes | memoryview
     n_rows: int
@@ -92,7 +92,7 @@ class Packed:
         return pl.concat([self.none, *(piece.rows() for piece in pieces)])
 
     def with_rows(self, rows: pl.DataFrame) -> Packed:
-        """The same with further rows at the end."""
+        """These rows followed by others."""
         return replace(self, pieces=[*self.pieces, Piece.of(rows)])
 
     def updated(self, new: Packed, places: Mapping[str, int], reread: Collection[str]) -> Packed:
@@ -119,15 +119,15 @@ class Packed:
             (pieces[number], frozenset(file for *_, file in run))
             for number, run in groupby(runs, key=lambda run: run[1])
         ]
-        if len(wanted) > 2 * len(pieces):  # files of several pieces are mixed: unpack each once
+        if len(wanted) > 2 * len(pieces):  # many files are mixed: unpack each piece only once
             kept = frozenset(places.keys() - reread)
             old = [_rows_of(piece, piece.files & kept) for piece in self.pieces]
             every = pl.concat([self.none, *old, *(piece.rows() for piece in new.pieces)])
             rows = every.sort(_place(places), maintain_order=True)
             cut = [Piece.of(part) for part in rows.iter_slices(_JOINED_ROWS)]
             return replace(self, pieces=cut, index=None)
-        # Small pieces, and those of which only some files are kept, are joined with their
-        # neighbours: otherwise their number would grow with each read.
+        # Small pieces, and pieces that lose some files, are joined with their neighbours.
+        # Otherwise the number of pieces would grow with each read.
         ends = list(accumulate(piece.n_rows for piece, _ in wanted))
         groups = groupby(
             zip(wanted, ends, strict=True),
@@ -163,7 +163,7 @@ def columns_of(frame: FrameOrFactory, columns: Iterable[str]) -> pl.DataFrame:
     return (frame() if callable(frame) else frame).select(list(columns))
 
 
-# A cast to TIMESTAMP would ignore the offset of a zone, and whatever else follows.
+# TIMESTAMPTZ, because a cast to TIMESTAMP ignores the offset and anything after the time.
 _STORED: Mapping[pl.DataType, str] = {
     TEXT: "VARCHAR",
     INTEGER: "BIGINT",
@@ -184,7 +184,7 @@ def fields_read(*frames: Frame) -> json_lines.Fields:
 
 
 _MOST = 2**62
-"""No count is larger, and the sum of two such counts fits into 64 bits."""
+"""The upper limit of counts; the sum of two of them still fits into 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -198,12 +198,12 @@ class Transcripts:
     bad : polars.DataFrame
         ``file``, ``line_no``, ``code``: lines that could not be read.
     lost : tuple of (str, OSError)
-        Files that could not be opened or read to their end; records before the error stay.
+        Files that could not be read to their end; records before the error are kept.
     versions : mapping of str to object
-        By file a value that changes whenever its content may have changed; empty where two
+        For each file a value that changes whenever its content may have changed; empty if two
         files have the same name.
     files : tuple of str
-        The names of all of them, in order.
+        The names of all transcripts, in order.
     """
 
     rows: tuple[Packed, ...]
@@ -252,9 +252,9 @@ def read_records(
     source : str
         How the user named the input.
     fields : Fields
-        What is read of each record.
+        The fields to read of each record.
     frames : sequence of Frame
-        What records are read into.
+        The frames that records are read into.
     typed : callable
         Makes rows for those frames, without ``source``.
     before : Transcripts, optional
@@ -283,7 +283,7 @@ def read_records(
             pairs = zip(frames, of_frames, strict=True)
             label = pl.lit(source).alias("source")
             conformed = [frame.conform(records.with_columns(label)) for frame, records in pairs]
-            if is_tight:  # read in another order
+            if is_tight:  # files were read newest first
                 conformed = [rows.sort(_place(places), maintain_order=True) for rows in conformed]
             return [Piece.of(frame) for frame in (*conformed, bad)]
 
@@ -293,7 +293,7 @@ def read_records(
         pieces: list[list[Piece]] = []
         is_bounded = spending().budget.growth_ratio is not None
         changed = [pair for pair in named if pair[0] in reread]
-        if is_tight:  # what is skipped is then the oldest
+        if is_tight:  # newest first, so that the oldest are skipped
             changed.sort(key=lambda pair: written_ns(pair[1]), reverse=True)
         for is_apart, files in groupby(
             changed, lambda pair: is_bounded and json_lines.grows(pair[1])
@@ -337,7 +337,7 @@ def name_of(path: Path, root: Path) -> str:
 
 @cache
 def words_of(package: str) -> dict[str, list[str]]:
-    """The words that some version of a program writes into records, by what they describe."""
+    """The words that any version of a program writes, by the field that they describe."""
     table = pl.DataFrame(table_rows(package, "known_words.csv"))
     return {
         of: table.filter(of=of)["word"].to_list() for of in table["of"].unique(maintain_order=True)
@@ -345,12 +345,12 @@ def words_of(package: str) -> dict[str, list[str]]:
 
 
 def strange(package: str, rows: pl.DataFrame, column: str, of: str) -> pl.DataFrame:
-    """The rows without a word, or with one that no known version writes."""
+    """The rows whose word in a column is absent, or is written by no known version."""
     return rows.filter(~pl.col(column).is_in(words_of(package)[of]).fill_null(value=False))
 
 
 def with_any_number(fields: json_lines.Fields, names: Iterable[str]) -> json_lines.Fields:
-    """Fields of which some are read as text: no number is too large; see `whole_numbers`."""
+    """Fields with some numbers read as text, so that any size fits; see `whole_numbers`."""
     return {**fields, **{name: (fields[name][0], "VARCHAR") for name in names}}
 
 
@@ -385,13 +385,13 @@ def findings_on(
     ----------
     package, source, system : str
     odd : mapping
-        By code the rows that it is about.
+        The rows of each code.
 
     Notes
     -----
-    The column ``example`` names that of the example: its first values in alphabetical order,
-    so that the order of rows does not matter. ``counts`` names the column with how many
-    records each row stands for.
+    In the table, ``example`` names the column of the example: its first values in alphabetical
+    order are shown, so that the order of rows does not matter. ``counts`` names the column with
+    the number of records that a row stands for.
     """
     words = {row["code"]: row for row in table_rows(package, "findings.csv")}
     return all_findings(
@@ -423,7 +423,7 @@ def newer_than(versions: pl.Series, newest: tuple[int, ...]) -> list[str]:
 def ids_in(path: Path, key: str) -> pl.DataFrame:
     """The ids under a key in a file of prompts, as ``id``; prompts are not kept.
 
-    A limit of time that transcripts have spent does not hold here: of one small file.
+    It is one small file, so it is read even if the time limit of transcripts is spent.
     """
     try:
         with spend(replace(spending().budget, processor_s=None)):
@@ -492,7 +492,7 @@ def _places_of(facts: Facts, source: str, file: str) -> Iterator[Path]:
     for root in sorted(facts.inputs, key=lambda root: str(root) != source):
         folder = (root.parent if root.is_file() else root).resolve()
         path = (folder / file).resolve()
-        # A frame of an archive may name any file.
+        # The path comes from an archive, which may be hostile: it must stay inside the input.
         if path.is_relative_to(folder) and path.suffix == ".jsonl":
             yield path
 
