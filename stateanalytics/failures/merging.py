@@ -1,9 +1,9 @@
 """Merging patterns into templates: what varies between otherwise equal patterns is a placeholder.
 
-A pattern is cut into pieces, one a column. Columns that evidently vary are merged: words,
-commands and quoted spans first, then brackets, then free ends (another text every time); at
-last a template absorbs the patterns that it matches. All decisions are taken on sets, so
-the order of patterns never matters.
+A pattern is cut into pieces, one for each column. Columns that evidently vary are merged: first
+words, commands and quoted spans, then brackets, then free ends, which have a different text
+each time. Finally a template absorbs the patterns that it matches. All decisions are taken on
+sets, so the order of patterns never matters.
 """
 
 from __future__ import annotations
@@ -19,44 +19,43 @@ from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.core.words import first_word
 from stateanalytics.failures import masking
 
-#: A column of this kind varies when it takes so many values between the same others. What an
-#: envelope says (``"message": "…"``) never does: several sentences are several failures.
+#: A column of this kind varies if it has so many values between otherwise equal columns. The
+#: sentence in an envelope (``"message": "…"``) never varies: other sentences, other failures.
 N_VALUES = {"word": 5, "name": 3, "bracket": 3, "payload": 2, "quoted": 2, "command": 2, "flag": 2}
-#: Where several of them vary at once, each takes so many values.
+#: The same, if several columns vary at once.
 N_TOGETHER = {"name": 6, "bracket": 3, "payload": 2, "quoted": 3, "command": 2, "flag": 2}
-#: Between so many words fewer values do: of a word, and of names together.
+#: Between so many constant words, fewer values are enough: for a word, and for names together.
 N_FRAME, N_WORD_IN_FRAME, N_NAMES_IN_FRAME = 5, 4, 3
-#: A template keeps at least so many constant words, so that it still says something.
+#: A template keeps at least so many constant words, so that it still has a meaning.
 N_CONSTANT = dict.fromkeys(("word", "name", "bracket", "command", "flag"), 2)
 N_CONSTANT |= {"payload": 3, "quoted": 1}
-#: Pairs of placeholders are looked at in patterns with at most so many.
+#: Pairs of placeholders are only looked at in patterns with at most so many placeholders.
 N_PAIRED = 12
 
-#: Constant words that make a beginning; that make it specific.
+#: The constant words that a beginning needs, and those that make it specific.
 N_BEGINNING, N_EXACT = 3, 8
-#: Different ends that make a free end; fewer do for a specific beginning, or for ends of at
-#: least so many words.
+#: The different ends that a free end needs; how many are enough after a specific beginning or
+#: for long ends; and the words of a long end.
 N_ENDS, N_FEW_ENDS, N_LONG = 5, 3, 4
-#: Kinds of pieces that vary in the beginning of a free end where they take so many values.
+#: The values with which each kind of piece varies in the beginning of a free end.
 N_IN_BEGINNING = {"name": 3, "bracket": 3, "payload": 2, "quoted": 3, "command": 2}
 
-#: A template that absorbs others has at least so many words; one placeholder stands for at
-#: most so many.
+#: The fewest words of a template that absorbs others, and the most words of a placeholder.
 N_SAID, N_SWALLOWED = 3, 8
-#: So many words in a row are looked up together.
+#: The number of consecutive words that are looked up together.
 N_RUN = 3
-#: What is held in memory at a time: pairs of templates and texts; characters of patterns that
-#: are cut into pieces; runs of words.
+#: Limits of memory: pairs of templates and texts, characters of patterns that are cut into
+#: pieces, and runs of words, each handled at a time.
 N_PAIRS, N_CHARS, N_RUNS = 200_000, 2_000_000, 2_000_000
 
 WILD = masking.OPEN + masking.CLOSE
 PLACEHOLDER = f"{masking.OPEN}[A-Z]*{masking.CLOSE}"
-# An apostrophe inside a word opens nothing; a quote before a letter closes nothing.
+# An apostrophe inside a word opens no quotation; a quote before a letter closes none.
 _QUOTED = (
     rf"'(?:[^'\n]|'[A-Za-z0-9{masking.OPEN}])*''?"
     r'|"[^"\n]*"|`[^`\n]*`|`[^`' + r"'\n]*'|‘[^’\n]*’|“[^”\n]*”|«[^»\n]*»|„[^“”\n]*[“”]"
 )
-# The end of a sentence is no part of its last word.
+# The full stop of a sentence does not belong to its last word.
 _MARKS = rf"{masking.PARTING}`‘“«„{masking.TRACE_HERE}"
 _WORD = rf"(?:[^{_MARKS}]*[^{_MARKS}.?]|[^{_MARKS}]+)(?:'(?:s|t|d|m|re|ve|ll)(?-u:\b))?"
 _NAME = (
@@ -65,24 +64,24 @@ _NAME = (
 )
 _ITEM = rf"(?:{PLACEHOLDER}|{_NAME})"
 _LIST = rf"{_ITEM}(?:, {_ITEM})+|[A-Za-z][\w-]*(?:, [A-Za-z][\w-]*){{2,}}"
-# Values in a row, whose number may vary.
+# Consecutive values, whose number may vary.
 _ROW = rf"{PLACEHOLDER}(?:(?:,{PLACEHOLDER})+|(?: {PLACEHOLDER}){{2,}})"
 _KEY = r"""[{,]\s*(?:"[^"\n]*"|'[^'\n]*')\s*:"""
 _BRACKETS = (
     r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]|\((?:[^()\n]|\([^()\n]*\))*\)|\{(?:[^{}\n]|\{[^{}\n]*\})*\}"
 )
-# An object with such a key describes an error; any other is the input of something.
+# An object with such a key describes an error; other objects are mostly inputs.
 _ERROR_KEY = r"""["'](?:error|errors|message|msg|code|type|detail|status|reason)["']\s*:"""
 _TELLING = "err|errors?|message|msg|details?|reason|cause"
 _SAID_KEY = rf"(?:{_ERROR_KEY}\s*|(?-u:\b)(?:{_TELLING})=)"
 _SAID = rf"""{_SAID_KEY}(?:"[^"\n ]+ [^"\n ]+ [^"\n]+"|'[^'\n ]+ [^'\n ]+ [^'\n]+')"""
-# What comes before the message of another program or layer: ends of it are never free.
+# The text before the message of another program or layer. Its ends are never free.
 _WRAPPER = (
     r"^((?:(?:Error: )?Exit code \d{1,3}\s+|(?:Error: )?stream disconnected before completion: "
     r"|litellm\.\w+: (?:\w+(?:Exception|Error) - )?)+)"
 )
 _TRACE = f"(?s:{masking.TRACE_HERE}.*)"
-#: Programs that agents call; with an option, a pipe or `&&` behind one, a line is a command.
+#: Programs that agents call. A line with one before an option, a pipe or `&&` is a command.
 PROGRAMS = (
     "ansible|awk|bash|bun|cargo|cat|cd|chmod|cmake|cp|curl|deno|docker|dotnet|eslint|find|gh|git|go"
     "|gradle|grep|helm|java|jest|kubectl|ls|make|mkdir|mv|mvn|mypy|node|npm|npx|pip3?|pnpm|poetry"
@@ -105,7 +104,7 @@ _OPPOSITE = rf"(?-u:\b)(?:{'|'.join(sorted(masking.OPPOSITES))})(?-u:\b)"
 _REQUEST = rf"^.(?:{masking.METHODS}) {PLACEHOLDER} "
 _OPPOSITE_KEY = rf"(?i)(?:^|is|has|_)(?:{'|'.join(sorted(masking.OPPOSITES))})$"
 _ROLES = pl.Enum(["key", "telling", "opposite", "flag", "other"])
-#: Exceptions and models tell failures apart wherever they stand.
+#: Names of exceptions and models always distinguish failures.
 NEVER = rf"(?:^|[{masking.PARTING}`])(?:{masking.NAMES[1:-1]}|{_MODELS})(?:$|[{masking.PARTING}`])"
 
 
@@ -115,7 +114,7 @@ def merge(texts: pl.Series) -> pl.Series:
     Parameters
     ----------
     texts : polars.Series, length n_texts
-        Distinct masked messages; what follows `TRACE_HERE` is never merged.
+        Distinct masked messages; text after `TRACE_HERE` is never merged.
 
     Returns
     -------
@@ -132,13 +131,13 @@ def merge(texts: pl.Series) -> pl.Series:
 
 
 def _of_distinct(texts: pl.Series, work: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """What is made of every text, where texts may repeat; null stays null."""
+    """Apply work to the distinct texts and give each text its result; null stays null."""
     distinct = texts.drop_nulls().unique().sort()
     return texts.replace_strict(distinct, work(distinct), return_dtype=pl.String)
 
 
 def _merge_what_is_said(texts: pl.Series) -> pl.Series:
-    """Patterns in which the sentences of envelopes are templates, mined from all sentences."""
+    """Patterns whose envelopes contain templates, mined from the sentences of all envelopes."""
     said = texts.str.extract_all(_SAID).explode().drop_nulls()
     if said.is_empty():
         return texts
@@ -153,7 +152,7 @@ def _merge_what_is_said(texts: pl.Series) -> pl.Series:
 
 
 def _merge_rows(texts: pl.Series) -> pl.Series:
-    """Patterns with one placeholder for values in a row, where only their number differs."""
+    """Patterns that differ only in the number of consecutive values have one placeholder."""
     short = texts.str.replace_all(_ROW, WILD)
     if (short == texts).all():
         return texts
@@ -187,10 +186,10 @@ def _cut_into_pieces(texts: pl.Series, columns: str, first: int = 0) -> pl.LazyF
     described = pieces.join(
         _described(pieces.select("piece").unique()), on="piece", how="left", maintain_order="left"
     )
-    # The text behind an error key is a sentence, though it stands in quotes. Where JSON was cut
-    # off, the closing quote is missing, and all words up to the end are kept.
+    # The quoted text after an error key is a sentence and not a value. If JSON was cut off, the
+    # closing quote is missing, and all words up to the end are kept.
     piece, role = pl.col("piece"), pl.col("role")
-    # No piece before the second or third of a pattern is another pattern's.
+    # The first pieces of a pattern must not see the last pieces of the pattern before.
     before = pl.when(pl.col("column") > 0).then(piece.shift(1))
     role_before = pl.when(pl.col("column") > 0).then(role.shift(1))
     named = pl.when(pl.col("column") > 1).then(role.shift(2)).fill_null("other")
@@ -212,7 +211,7 @@ def _cut_into_pieces(texts: pl.Series, columns: str, first: int = 0) -> pl.LazyF
 
 
 def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
-    """The kind of each distinct piece, and what may become of it."""
+    """The kind of each distinct piece, and whether it may become a placeholder."""
     piece = pl.col("piece")
     in_marks = pl.col("kind").is_in(["quoted", "bracket", "payload"])
     first, n = piece.str.head(1), piece.str.len_chars()
@@ -245,7 +244,7 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
             & ~((pl.col("kind") == "bracket") & piece.str.contains(_SAID))
             & ~((pl.col("kind") == "command") & piece.str.contains(_OPPOSITE))
             & ~((pl.col("kind") == "word") & piece.str.contains(masking.OPEN, literal=True)),
-            # A list of placeholders becomes one: its length varies, too.
+            # A list of placeholders becomes one placeholder, because its length varies as well.
             is_list=pl.col("is_wild") & ~piece.str.contains(f"^.?{PLACEHOLDER}.?$"),
             role=first_word(
                 "other",
@@ -267,7 +266,7 @@ def _described(distinct: pl.LazyFrame) -> pl.LazyFrame:
 def _hashed(pieces: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.LazyFrame]:
     """The pieces with their hashes, and the sum of the hashes of each pattern.
 
-    A pattern is the sum of its pieces' hashes, so removing a piece is a subtraction.
+    The hash of a pattern is the sum over its pieces, so a piece is removed by a subtraction.
     """
     place, blank = pl.col("column").hash(7), pl.col("blank").hash(11)
     hashed = pieces.with_columns(
@@ -281,13 +280,13 @@ def _hashed(pieces: pl.LazyFrame) -> tuple[pl.LazyFrame, pl.LazyFrame]:
 
 
 def _as_text(pieces: pl.LazyFrame) -> pl.Series:
-    """The patterns that pieces make, in the order of their numbers."""
+    """The patterns that consist of these pieces, in the order of their numbers."""
     texts = pieces.group_by("number", maintain_order=True).agg(text=pl.col("piece").str.join(""))
     return texts.sort("number").pipe(collected)["text"]
 
 
 def _in_parts(texts: pl.Series, work: Callable[[pl.Series, int], pl.LazyFrame]) -> pl.DataFrame:
-    """What is done with each text alone, a part of them at a time, so that it needs less memory.
+    """Apply work that handles each text by itself to parts of the texts, to save memory.
 
     ``work`` takes texts and the number of the first of them.
     """
@@ -299,7 +298,7 @@ def _in_parts(texts: pl.Series, work: Callable[[pl.Series, int], pl.LazyFrame]) 
 
 
 def _shares(rows: pl.DataFrame, key: str) -> Iterator[pl.LazyFrame]:
-    """The rows, a share at a time, of which none has a key that another has."""
+    """The rows in several shares; all rows of a key are in the same share."""
     n = 1 + rows.height // N_RUNS
     return (rows.lazy().filter(pl.col(key) % n == share) for share in range(n))
 
@@ -308,7 +307,7 @@ def _shares(rows: pl.DataFrame, key: str) -> Iterator[pl.LazyFrame]:
 
 
 def _merge_columns(texts: pl.Series, columns: str) -> pl.Series:
-    """Merge patterns with as many pieces: a part at a time, as others never merge."""
+    """Merge patterns of each number of pieces by itself, because others never merge."""
     if texts.str.len_bytes().sum() <= N_CHARS:
         return _merge_in_rounds(texts, columns)
     sized = pl.DataFrame({"text": texts, "n": texts.str.count_matches(columns)})
@@ -360,7 +359,7 @@ def _n_by_kind(numbers: dict[str, int]) -> pl.Expr:
 
 
 def _n_by_kind_in_frame(numbers: dict[str, int], kind: str, n: int, n_words: pl.Expr) -> pl.Expr:
-    """The number of values that a kind needs, which is ``n`` for one of them between many words."""
+    """The number of values that each kind needs; ``n`` for one kind between many words."""
     in_frame = (pl.col("kind") == kind) & (n_words >= N_FRAME)
     return pl.when(in_frame).then(pl.lit(n, pl.UInt32)).otherwise(_n_by_kind(numbers))
 
@@ -417,8 +416,8 @@ def _merge_single(pieces: pl.LazyFrame) -> pl.DataFrame | None:
 def _merge_pairs(pieces: pl.LazyFrame) -> pl.DataFrame | None:
     """The pieces after patterns joined one that has a placeholder for two of their words.
 
-    What takes many values in two places at once leaves stragglers: too few share either of
-    their words, though everything else is equal. None where nothing joins.
+    Where two words vary at once, some patterns are left over, because too few others share
+    either of their words although everything else is equal. None if nothing joins.
     """
     hashed, whole = _hashed(pieces)
     words = (
@@ -449,7 +448,7 @@ def _paired_placeholders(hashed: pl.LazyFrame, whole: pl.LazyFrame) -> pl.LazyFr
         .join(whole.select("number", "length"), on="number")
         .select("number", "length", "column")
     )
-    # Of patterns with the same placeholders one is enough.
+    # One pattern for each set of placeholders is enough.
     same = wild.group_by("number", "length").agg(pl.col("column").sort())
     first = same.sort("number").unique(["length", "column"], keep="first", maintain_order=True)
     representatives = first.explode("column")
@@ -479,16 +478,15 @@ def _with_placeholders(pieces: pl.LazyFrame, chosen: pl.LazyFrame) -> pl.DataFra
 
 
 def _merge_ends(texts: pl.Series) -> pl.Series:
-    """Merge what follows a colon, a sentence or a line where it is another text every time.
+    """Merge the text after a colon, a sentence or a line if it is different each time.
 
-    What distinguishes failures, such as an exception or an exit code, is never part of an end
-    that is merged.
+    Text that distinguishes failures, such as an exception or an exit code, is never merged.
     """
     if texts.len() < N_FEW_ENDS or (ends := _free_ends(texts).sort("number")).is_empty():
         return texts
     place = (pl.col("column") - pl.col("cut")).cast(pl.Int64)
     is_trace = pl.col("piece").str.starts_with(masking.TRACE_HERE)
-    # Of what follows the beginning of a free end, only a trace stays.
+    # After the beginning of a free end only a trace is kept.
     begun = texts.gather(ends["number"])
     pieces = _in_parts(
         begun,
@@ -516,21 +514,21 @@ def _may_vary_in_beginning() -> pl.Expr:
 
 
 def _n_so_far(condition: pl.Expr) -> pl.Expr:
-    """How many pieces of the pattern, up to this one, meet a condition."""
+    """The number of pieces of the pattern up to and including this one with a condition."""
     return condition.cast(pl.UInt32).cum_sum().over("number")
 
 
 def _n_after(condition: pl.Expr) -> pl.Expr:
-    """How many pieces of the pattern behind this one meet a condition."""
+    """The number of pieces of the pattern after this one with a condition."""
     return condition.cast(pl.UInt32).sum().over("number") - _n_so_far(condition)
 
 
 def _free_ends(texts: pl.Series) -> pl.DataFrame:
-    """The last piece of each pattern behind which a free end begins.
+    """The last piece of each pattern before a free end: ``number`` and its column, ``cut``.
 
-    ``number`` and ``cut``, its column; patterns of a ``group`` have one beginning.
+    Patterns with the same ``group`` have the same beginning.
     """
-    # Rows of many texts are few columns first, and the others only where they are needed.
+    # Of many texts, first only two columns are computed, to save memory.
     is_one_part = texts.str.len_bytes().sum() <= N_CHARS
     columns = pl.all() if is_one_part else pl.col("number", "prefix")
     rows = _in_parts(texts, lambda part, first: _may_end(part, first).select(columns))
@@ -570,13 +568,13 @@ def _free_ends(texts: pl.Series) -> pl.DataFrame:
 
 
 def _may_end(texts: pl.Series, first: int) -> pl.LazyFrame:
-    """The pieces behind which a free end may begin, with counts of those before and behind."""
+    """The pieces before possible free ends, with counts of the pieces before and after."""
     pieces, _ = _hashed(_cut_into_pieces(texts, BRACKETS, first))
     piece, is_free = pl.col("piece"), pl.col("is_free")
     n_fixed, n_free = pl.col("n_fixed"), pl.col("n_free")
     ends_sentence = (piece == " ") & (piece.shift(1).over("number") == ".")
     is_beginning = (n_fixed >= N_BEGINNING) | ((n_fixed == N_BEGINNING - 1) & (n_free > 1))
-    # Where a colon follows the same words every time, what follows is one of many errors.
+    # After a colon that always follows the same words, one of many errors follows.
     may_end = pl.col("ends_part") & ((n_free > 0) | (n_fixed >= 2 * N_BEGINNING))
     is_open = is_beginning & (piece.str.contains("\n", literal=True) | may_end)
     counts = ("number", "column", "prefix", "n_words", "n_rest", "n_fixed", "n_free", "next")
@@ -728,7 +726,7 @@ def _runs(texts: pl.Series, first: int) -> pl.LazyFrame:
 
 
 def _follow(text: str, into: dict[str, str]) -> str:
-    """The template at the end of a chain of texts that absorb each other."""
+    """The template at the end of a chain of absorptions."""
     while text in into:
         text = into[text]
     return text
@@ -737,10 +735,10 @@ def _follow(text: str, into: dict[str, str]) -> str:
 def _matching(template: str) -> str:
     """A regular expression for the texts that a template absorbs."""
     parts = re.split(f"(?:{PLACEHOLDER})+", template)
-    # Numbers that are still there were kept because they tell failures apart.
+    # Numbers that masking kept distinguish failures, so a placeholder never matches one.
     word = r"[^\s=0-9]+(?: bytes)?"
     pattern = f"({word})".join(map(re.escape, parts))
-    # Only at the end it is clear where a value of several words ends.
+    # A value of several words is only possible at the end, where it is clear where it ends.
     n_words = len(re.findall(r"[^\W\d_]{2,}", " ".join(parts)))
     more = rf"((?: {word}){{0,{N_SWALLOWED - 1}}})" if not parts[-1] and n_words > N_SAID else ""
     return f"^{pattern}{more}$"

@@ -1,7 +1,7 @@
 """New, growing, shrinking and vanished clusters, compared with an earlier period, and why.
 
-Incidents vary more than chance alone would have it; by how much is learned from the periods
-before, day by day.
+Counts of incidents are overdispersed: they vary more than a Poisson process would. The
+dispersion is estimated from the days of earlier periods.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ from stateanalytics.systems.history import begins_of
 
 STATUSES = ("new", "back", "growing", "unclear", "steady", "shrinking", "gone")
 QUIET_WEEKS = 2
-"""A cluster that reappears after so many weeks without a failure may be back."""
+"""A cluster is *back* only after at least so many weeks without a failure."""
 QUIET_CHANCE = 0.01
-"""It is back, or gone, only where so long without it has a chance below this at its own rate."""
+"""A cluster is *back* or *gone* only if so long a silence has a lower chance at its own rate."""
 NEWS_CHANCE = 0.05
-"""A new cluster is news only where the chance of none in the history before is below this."""
+"""A new cluster is news only if its absence from the earlier history has a lower chance."""
 STEADY = 2.0
-"""A cluster is steady where the interval of its ratio lies between one over this and this."""
+"""A cluster is *steady* if the interval of its ratio lies between the inverse of this and this."""
 
 PERIODS = 8
-"""So many periods of the same length before now show how much counts vary."""
+"""The number of earlier periods from which the dispersion is estimated."""
 PARTS = 7
-"""Parts of a period: the days of a week."""
+"""The number of parts of a period: the days of a week."""
 PRIOR = 20.0
-"""The dispersion of all clusters weighs as much as so many incidents of a cluster's own.
+"""Weight, in incidents, of the dispersion of all clusters when that of one is estimated.
 
-And chance weighs as much as so many incidents of all clusters.
+It is also the weight of a dispersion of 1 when that of all clusters is estimated.
 """
 
 USUAL = 24
-"""So many periods show how often a cluster usually fails."""
+"""The number of earlier periods that show the usual rate of a cluster."""
 SPANS = {1: 2, 2: 2, 4: 1}
-"""It grows where the last one, two or four periods have more; each with its weight.
+"""Growth is tested over the last one, two and four periods: each length and its weight.
 
-What growth within two periods shows has twice the weight: nobody waits for four.
+One and two periods have twice the weight of four, because growth should be found early.
 """
 N_ERRORS = 1.0
-"""Of the variance between periods: so many standard errors are added to its estimate."""
+"""So many standard errors are added to the estimated variance between periods."""
 
 MOST_WEIGHT = 100
-"""Of more incidents before, growth is seen anyhow: they give a cluster no more of the errors."""
+"""The most weight of a cluster. With more earlier incidents, growth is found in any case."""
 
 COSTS = ("run_s", "cost_usd")
 
@@ -155,7 +155,7 @@ def change(
     rows = find_members(snap, rules=rules, earlier=known, rows=every, of=of)
     rows_before = find_members(base, rules=rules, earlier=known, rows=every_before, of=of)
     if leave_out_mass and of == RUNS:
-        # Only now: templates are mined from all messages, so that ids stay the same.
+        # Rows are dropped only after mining, so that templates and ids do not change.
         rows, rows_before = (failed.filter(~pl.col("is_mass")) for failed in (rows, rows_before))
         every, every_before = without_mass(every), without_mass(every_before)
     failed, runs = (rows, rows_before), (placed_runs(every, of), placed_runs(every_before, of))
@@ -205,7 +205,7 @@ def change(
 
 
 def n_quiet_weeks(now: Window) -> pl.Expr:
-    """Weeks without a failure, up to the first one of a window or its end; null: never before."""
+    """Weeks without a failure before the first one of a window, else its end; null: no earlier."""
     failed_at = pl.col("failed_at")
     quiet = quiet_until(now) - failed_at.filter(failed_at < instant(now.since)).max()
     return (quiet.dt.total_days() // 7).cast(pl.Int64)
@@ -217,7 +217,7 @@ def quiet_chance(since: datetime, until: pl.Expr) -> pl.Expr:
     Parameters
     ----------
     since : datetime
-        Failures before it have the rate; the last of them begins the time without any.
+        Failures before it give the rate; the silence begins at the last of them.
     until : polars.Expr
         The end of that time, such as `quiet_until`.
 
@@ -229,25 +229,25 @@ def quiet_chance(since: datetime, until: pl.Expr) -> pl.Expr:
 
     Notes
     -----
-    Days with a failure are counted, from the first one on, or incidents where those are fewer,
-    since the failures of an outage are not independent; the more their gaps vary, the less they
-    claim. Of ``n`` such days within a time ``T``, at a constant rate, the next time
-    without any is longer than ``t`` with the chance ``(T / (T + t)) ** (n - 1)``: the ratio of
-    exponential times has an F distribution, so that few days claim little.
+    Days with a failure are counted, or incidents if those are fewer, because the failures of an
+    outage are not independent. With ``n`` such days within a time ``T`` and a constant rate, the
+    next silence is longer than ``t`` with the chance ``(T / (T + t)) ** (n - 1)``, since the
+    ratio of exponential times has an F distribution. Where the gaps vary more than at a constant
+    rate, the exponent is divided by the excess.
     """
     before = pl.col("failed_at").filter(pl.col("failed_at") < instant(since))
     active_s = (before.max() - before.min()).dt.total_seconds()
     gaps = (before - before.min()).dt.total_days().unique().sort().diff()
-    # Days in bursts are fewer than they seem: their gaps vary more than those of a constant rate.
+    # Days that come in bursts count as fewer: their gaps vary more than at a constant rate.
     bursts = (gaps.var() / gaps.mean() ** 2).fill_null(1.0).clip(lower_bound=1.0)
     n = _n_apart(pl.col("failed_at") < instant(since))
-    # The second time begins where the first ends.
+    # The silence begins at the end of the time with failures.
     share = active_s / (until - before.min()).dt.total_seconds()
     return pl.when(n > 1).then(share.pow((n - 1) / bursts)).when(n == 1).then(1.0)
 
 
 def source_histories(runs: pl.DataFrame, now: Window) -> pl.LazyFrame:
-    """Since when each ``source`` has `placed_runs`, and how many before a window and in it."""
+    """The first of `placed_runs` of each ``source``, and their number before and in a window."""
     placed_at = pl.col("placed_at")
     return (
         runs.lazy()
@@ -263,23 +263,23 @@ def source_histories(runs: pl.DataFrame, now: Window) -> pl.LazyFrame:
 def new_chance(now: Window) -> pl.Expr:
     """The chance that a new cluster did not fail earlier, in the histories of its sources.
 
-    At a constant rate, each of its days or incidents falls into the window with a chance of the
-    window's share of the history, or of its runs where that is more: nothing fails where
-    nothing runs. A source that never had the failure says nothing of those that have it. Of
-    failures with the columns of `source_histories`.
+    At a constant rate, each of its days or incidents falls into the window with a chance that
+    is the window's share of the history, or its share of the runs if that is larger, because
+    nothing fails where nothing runs. Only sources with the failure count. The expression needs
+    the columns of `source_histories`.
     """
     is_first = pl.col("source").is_first_distinct()
     before, here = (pl.col(f"n_runs_{when}").filter(is_first).sum() for when in ("before", "now"))
     since = pl.min_horizontal(pl.col("known_since").min(), instant(now.since))
     known_s = (instant(now.until) - since).dt.total_microseconds() / 1e6
     share = (now.until - now.since).total_seconds() / known_s
-    # 0 / 0, which is no number: no run of its sources has ended.
+    # 0 / 0 is NaN in polars: no run of these sources has ended.
     share = pl.max_horizontal(share, (here / (here + before)).fill_nan(None)).clip(upper_bound=1.0)
     return share.pow(_n_apart(pl.lit(value=True)))
 
 
 def _n_apart(is_meant: pl.Expr) -> pl.Expr:
-    """The number of failures that are no burst: days with one, or incidents if fewer."""
+    """The number of independent failures: days with one, or incidents if those are fewer."""
     failed_at = pl.col("failed_at").filter(is_meant)
     incidents = pl.coalesce("incident_id", "cause").filter(is_meant)
     n_days = (failed_at - failed_at.min()).dt.total_days().n_unique()
@@ -293,12 +293,12 @@ def quiet_until(now: Window) -> pl.Expr:
 
 
 def is_no_chance() -> pl.Expr:
-    """Whether a time without failures is too long for the rate before it."""
+    """Whether chance does not explain a silence at the rate before it."""
     return pl.col("quiet_chance") < QUIET_CHANCE
 
 
 def is_back() -> pl.Expr:
-    """Whether a cluster that fails now had not failed for long, in `change` and in `life`."""
+    """Whether a cluster that fails now is *back*, as `change` and `life` define it."""
     return (pl.col("n_quiet_weeks") >= QUIET_WEEKS) & is_no_chance()
 
 
@@ -357,13 +357,13 @@ def _dispersions(
 
 
 def _incidents(failed: pl.DataFrame) -> pl.DataFrame:
-    """The first moment of each incident of `members`, by cluster."""
+    """The time of the first failure of each incident, by cluster."""
     incident = pl.coalesce("incident_id", "cause")
     return failed.group_by("cluster_id", incident=incident).agg(at=pl.col("failed_at").min())
 
 
 def all_periods(now: Window) -> Window:
-    """The periods of `growth`: that of a window, and those before it that it is compared with."""
+    """The time that `growth` looks at: a window and the earlier periods it is compared with."""
     n_periods = USUAL + max(SPANS)
     return Window(now.until - n_periods * (now.until - now.since), now.until, "all periods")
 
@@ -384,12 +384,12 @@ def growth(
     rows, members, ended : polars.DataFrame
         `members` of all time, those within `all_periods`, and `placed_runs` of all time.
     now : Window
-        The periods before are as long.
+        The newest period; the earlier ones have the same length.
     as_of : datetime
-        What came later is not known.
+        The end of the data.
     fdr : float
-        A test that has too few incidents for a p-value below it, whatever their weeks, is left
-        out. So the p-value of a cluster with few may depend on it.
+        Tests with too few incidents to ever reach it are skipped, so the p-value of a small
+        cluster may depend on it.
 
     Returns
     -------
@@ -428,7 +428,7 @@ def growth(
     first = rows.lazy().group_by("cluster_id").agg(born=pl.col("failed_at").min())
     born = first.join(incidents.lazy(), on="cluster_id", how="semi").collect()
     n_since = runs.height - runs["at"].search_sorted(born["born"], side="right")
-    # The first failure of a cluster begins its time, and is not counted in it.
+    # The time of a cluster begins with its first failure, which is therefore not counted.
     began = incidents.lazy().join(born.lazy(), on="cluster_id")
     counts = began.filter(pl.col("at") > pl.col("born"))
     n_later = pl.col("runs").cum_sum() - pl.col("runs")
@@ -454,7 +454,7 @@ def growth(
     ]
     numbers = dict.fromkeys(("ratio", "p_value", "weight"), pl.Float64)
     weights = pl.col("weight").sum()
-    # Sums of floats are reproducible only in the same order.
+    # Sorted, because the sum of floats depends on their order.
     per_p = (pl.col("weight") / pl.col("p_value")).sort().sum()
     n_before = pl.col("n").sum().clip(upper_bound=MOST_WEIGHT)
     before = counted.lazy().filter(pl.col("ago") > 0).group_by("cluster_id").agg(n_before + 1)
@@ -470,7 +470,7 @@ def growth(
 
 
 def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tuple[object, ...]]:
-    """The tests of the last periods against those before them, from counts of each period."""
+    """Tests of the last periods against the earlier ones, from the counts of each period."""
     ago, n, runs = pl.col("ago"), pl.col("n"), pl.col("runs")
     is_before = ago.is_between(n_now, n_now + USUAL - 1)
     rate_before = n.filter(is_before).sum() / runs.filter(is_before).sum()
@@ -507,7 +507,7 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
             continue
         usual = row["n_before"] / row["runs_before"]
         p_value = 1.0
-        # One incident is no growth, however short the window.
+        # One incident alone is never growth, even in a short window.
         if row["rate"] > usual and row["n_last"] > 1:
             above = beta_cdf(share, now + 1, before) if before else 0.0
             p_value = (beta_cdf(share, now, before + 1) + above) / 2
@@ -517,7 +517,7 @@ def _more_than_before(counted: pl.DataFrame, n_now: int, fdr: float) -> list[tup
 
 def _judged(counts: pl.DataFrame, fdr: float) -> pl.DataFrame:
     numbers = ("n_incidents", "n_runs", "n_incidents_before", "n_runs_before", "dispersion")
-    # Many clusters share their few counts with others, and a test is slow.
+    # A test is slow, and many clusters have the same counts: each distinct pair is tested once.
     pairs = counts.select(numbers).unique()
     ratios = [rate_ratio(*row[:4], dispersion=row[4]) for row in pairs.rows()]
     names = ("ratio", "ratio_low", "ratio_high", "p_value")
@@ -601,9 +601,9 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     incidents : polars.DataFrame
         ``cluster_id`` and ``at``, the moment of its first failure; one row per incident.
     runs : polars.DataFrame
-        ``at``, when each run is counted: weekends with few runs are not taken for bursts.
+        ``at``, the time of each run, so that weekends with few runs do not look like bursts.
     now : Window
-        The length of its period is that of all periods.
+        It has the length of all periods.
 
     Returns
     -------
@@ -655,7 +655,7 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
         seen.group_by("cluster_id", "period", "part")
         .agg(n=pl.len().cast(pl.Float64))
         .join(shares, on=["period", "part"], how="left")
-        # Sums of floats are reproducible only in the same order.
+        # Sorted, because the sum of floats depends on their order.
         .sort("cluster_id", "period", "part")
         .group_by("cluster_id", "period", maintain_order=True)
         .agg(
@@ -671,7 +671,7 @@ def dispersions(incidents: pl.DataFrame, runs: pl.DataFrame, now: Window) -> pl.
     own = counted.group_by("cluster_id", maintain_order=True).agg(
         observed=observed.sum(), by_chance=by_chance.sum()
     )
-    # With few incidents in all, chance is still the best guess.
+    # With few incidents in all, the estimate stays near 1, which is chance alone.
     of_all = (pl.col("observed").sum() + PRIOR) / (pl.col("by_chance").sum() + PRIOR)
     shrunk = (pl.col("observed") + PRIOR * of_all) / (pl.col("by_chance") + PRIOR)
     return own.select("cluster_id", dispersion=shrunk.clip(lower_bound=1.0)).pipe(collected)
