@@ -27,7 +27,7 @@ from stateanalytics.systems.linking import program_versions
 
 DIMENSIONS = ("agent", "model", "provider", "playbook", "project", "kind", "hour", "version")
 CONCENTRATED = ("project", "kind", "model", "provider", "version")
-"""Dimensions in which a fault may be concentrated: they say who can fix it."""
+"""Dimensions in which a fault may be concentrated; they show who can fix it."""
 
 FDR = 0.05
 """The false discovery rate of `lift` that is accepted by default."""
@@ -38,13 +38,13 @@ GRAM = 4
 """Characters of an n-gram."""
 
 SAME_GROUP = 0.5
-"""What a common cause group adds to the similarity of two texts, which is at most 1."""
+"""Added to the similarity of two texts (at most 1) if they have the same cause group."""
 
 LEAST = 0.35
 """Clusters of different groups with a lower similarity are not suggested."""
 
 _LONGEST = 300
-# An n-gram of more texts than this shows little and would take quadratic time.
+# An n-gram that more texts share is not specific, and its pairs would take quadratic time.
 _COMMONEST = 100
 _BATCH = 500
 
@@ -153,7 +153,7 @@ def _lift(
     rows: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame, fdr: float
 ) -> pl.DataFrame:
     by_value = ["cluster_id", "dimension", "value"]
-    # Collected on the way: one plan would make the values of all runs several times.
+    # Collected here, because a single plan would compute the values of all runs several times.
     described = collected(_described(ended, sources)).lazy()
     values = collected(_values(described)).lazy()
     of_dimensions = values.group_by("dimension").agg(
@@ -167,7 +167,7 @@ def _lift(
         .join(of_dimensions, on="dimension")
     )
     n_runs, n_all_runs = (pl.col(name).cast(pl.Int64) for name in ("n_runs", "n_all_runs"))
-    # Rounded up in whole numbers: a share of 7 in 25 makes 7 of 25.
+    # Rounded up in integers, so that 7/25 of 25 is exactly 7.
     expected = (n_runs * pl.col("n_all") + n_all_runs - 1) // n_all_runs
     own = (
         described.join(rows.lazy().select("cluster_id", *ENTITY_KEY), on=ENTITY_KEY)
@@ -179,7 +179,7 @@ def _lift(
     has_own = pl.col("is_own").any().over("cluster_id", "at")
     places = described.select("request", "at", "n_requests").unique()
     at_in_cluster = burst_number(pl.col("at"), pl.col("n_requests").first()).over("cluster_id")
-    # Failures of one incident hit similar requests for one reason: only the first counts.
+    # All failures of an incident have one reason, so only its first request counts.
     in_clusters = collected(
         rows.lazy()
         .join(places, on="request")
@@ -192,12 +192,12 @@ def _lift(
         .select(*KEY, "rule_name", "at", burst_of_all=at_in_cluster)
         .join(values.drop("n_runs"), on="at")
         .join(own, on=["at", *by_value], how="left")
-        # A request of which no run failed in this way has all of its values.
+        # A request counts with the values of its failed runs, or if none failed, with all.
         .filter(pl.col("is_own").is_not_null() | ~has_own)
         .join(of_all, on=["dimension", "value"])
         .sort("cluster_id", "dimension", "value", "place")
         .with_columns(burst=burst_number(pl.col("place"), pl.col("n_value").first()).over(by_value))
-        # Of an outage of days, too, of all or of this value alone.
+        # Only the first of a burst counts as well, of all requests or of this value.
         .filter(pl.col("at") == pl.col("at").min().over("cluster_id", "dimension", "burst_of_all"))
         .unique([*by_value, "burst"], keep="first", maintain_order=True)
     ).lazy()
@@ -250,7 +250,7 @@ def faults(
     registry: object = None,
     code: str | None = None,
 ) -> pl.DataFrame:
-    """What one person would fix, one row per fault, the most expensive first.
+    """Faults, each of which one person would fix, the most expensive first.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def faults(
     rows = judged_rows(snap, policy, of)
     failed = find_members(snap, window=chosen, policy=policy, rules=rules, rows=rows, of=of)
     failed = with_registered(failed, registry, "failures.faults")
-    # What a fault has of other codes is a fault apart: it may be the cause of one.
+    # Failures of a fault with other codes are kept as a separate fault, as they may be a cause.
     is_asked = pl.lit(value=True) if code is None else is_code(code)
     other = pl.concat_str("fault_id", pl.lit(_OTHER))
     failed = failed.with_columns(pl.when(is_asked).then("fault_id").otherwise(other))
@@ -358,11 +358,11 @@ def count_faults(
 
 
 _FEWEST_OF_VERSION = 3
-"""With fewer failures, that all are of one version is likely by chance."""
+"""The fewest failures for `seen_after`: fewer may be of one version by chance."""
 
 
 def _seen_after(failed: pl.DataFrame, ended: pl.DataFrame, versions: pl.DataFrame) -> pl.DataFrame:
-    """The version that all failures of a fault had, where runs of other versions came before."""
+    """The version of all failures of a fault, if runs of other versions came before."""
     session = versions.lazy().rename({"entity_id": "session_id"})
     runs, rows = (one.lazy().join(session, on=["source", "session_id"]) for one in (ended, failed))
     first = runs.group_by("system", "program_version").agg(pl.col("started_at").min())
@@ -382,7 +382,7 @@ def _seen_after(failed: pl.DataFrame, ended: pl.DataFrame, versions: pl.DataFram
 
 
 def _causes(failed: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
-    """The fault that failed most often in the requests of a consequence, and the title of both."""
+    """For each consequence its most frequent fault in the same requests, and a title."""
     known = faults.lazy().select("fault_id", "title", "is_consequence")
     requests = failed.lazy().select("fault_id", request=_request()).unique()
     rows = requests.join(known, on="fault_id")
@@ -403,7 +403,7 @@ def _causes(failed: pl.DataFrame, faults: pl.DataFrame) -> pl.DataFrame:
 
 
 def _concentrated(failed: pl.DataFrame, ended: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
-    """For each fault the one value in which it is concentrated most surely, where there is one."""
+    """For each fault the value with the smallest p-value in which it is concentrated, if any."""
     nothing = (pl.lit(None, pl.String).alias(name) for name in (*KEY[1:], "rule_name"))
     as_clusters = failed.with_columns(*nothing, cluster_id="fault_id", request=_request())
     found = collected(
@@ -458,7 +458,7 @@ def related(
 
     Notes
     -----
-    A suggestion for a person: no id and no count depends on it.
+    These are suggestions for people. No id and no count depends on them.
 
     Examples
     --------
@@ -504,7 +504,7 @@ def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:
     pairs = (
         pl.concat([similar_texts(numbered), _top_of_group(group, n)], how="diagonal_relaxed")
         .group_by("i", "j")
-        # Rounded, so that the order of sums cannot order equal similarities.
+        # Rounded, so that equal similarities stay equal whatever the order of the sums.
         .agg(pl.col("similarity").max().fill_null(0.0).round(6))
         .join(group, on="i")
         .join(group.select(j="i", other="cause_group"), on="j")
@@ -530,7 +530,7 @@ def relate(ranked: pl.DataFrame, *, n: int = N_RELATED) -> pl.DataFrame:
 def _top_of_group(group: pl.DataFrame, n: int) -> pl.DataFrame:
     """Pairs of each cluster with the first ones of its group; all pairs would be too many."""
     named = group.drop_nulls("cause_group")
-    # One more than needed, since no cluster is related to itself.
+    # One more than `n`, because a pair of a cluster with itself is dropped.
     first = named.group_by("cause_group", maintain_order=True).head(n + 1)
     pairs = named.join(first.rename({"i": "j"}), on="cause_group")
     return pairs.filter(pl.col("i") != pl.col("j")).select("i", "j")
@@ -559,7 +559,7 @@ def _grams(texts: pl.DataFrame) -> pl.DataFrame:
         texts.lazy()
         .select("i", text=pl.lit(" ") + spaced + pl.lit(" "))
         .drop_nulls()
-        # Signed: a text may be shorter than an n-gram.
+        # Signed, because a text may be shorter than an n-gram.
         .with_columns(n_starts=pl.col("text").str.len_chars().cast(pl.Int64) - GRAM + 1)
         .with_columns(at=pl.int_ranges(pl.col("n_starts").clip(1)))
         .explode("at")

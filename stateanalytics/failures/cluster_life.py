@@ -1,8 +1,8 @@
 """The life of a failure: new, renamed, flapping, back, growing, quiet, gone; its owner and ids.
 
-An id is a digest of code and template, so it changes where more messages make a template
-wider, and where a new version of the miner makes another template. A ledger entry belongs to
-the cluster that has its id now or had it before, or that its template is mined into.
+An id is a digest of code and template, so it changes when more messages make a template more
+general, or when a new version of the miner makes another one. A ledger entry belongs to the
+cluster that has or had its id, or else to the one that its template is mined into.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ FLAPPING_WEEKS = 26
 """A failure that came back twice in so many weeks is flapping."""
 
 ESCALATION_H, ESCALATION, TIMES_USUAL = 3, 10, 3
-"""Escalating: in so many hours so many requests failed, and so many times the most of a week."""
+"""Escalating: hours, fewest failed requests in them, and how many times the week's maximum."""
 
 _COUNTED = ("n_causes", "n_incidents", "n_rows")
 _LEDGER = tuple(name for name in ownership.SCHEMA if name not in KEY)
@@ -76,7 +76,7 @@ class Miner(NamedTuple):
     mine: Callable[[pl.Series], pl.DataFrame]
 
 
-#: Where the rules that make ids change, the former ones stay here for one release.
+#: When the rules that make ids change, the former ones are kept here for one release.
 FORMER: tuple[Miner, ...] = ()
 
 
@@ -196,20 +196,20 @@ def count_lives(
     periods = (now, period_before(now), all_periods(now))
     members = members_within_each(known, periods, as_of, begins or {})
     here, before = (count_groups(members[period], ["cluster_id"]).lazy() for period in periods[:2])
-    # Of a week that is not over, only what has passed was without a failure.
+    # In a week that is not over, silence only counts up to now.
     seen = replace(now, until=min(now.until, as_of) if as_of > now.since else now.until)
     failed_at, causes = pl.col("failed_at"), pl.col("cause")
     since = instant(now.since)
     days = (failed_at - failed_at.min()).dt.total_days().unique().sort()
     recent = (instant(seen.until) - failed_at.min()).dt.total_days() - 7 * FLAPPING_WEEKS
-    # The same as `quiet_chance`, of each time between two days with a failure.
+    # Like `quiet_chance`, for each silence between two days with a failure.
     away_chance = (days.shift(1) / days).pow(days.cum_count().cast(pl.Int64) - 2)
     is_back_on_day = (days.diff() >= 7 * QUIET_WEEKS) & (away_chance < QUIET_CHANCE)
     on_id: Any = {"on": "cluster_id", "how": "left"}
     lives = (
         known.lazy()
         .join(source_histories(ended, seen), on="source", how="left")
-        # A source of which no run ended has failures of other work.
+        # Without ended runs, the history of a source begins with its first failure.
         .with_columns(known_since=pl.min_horizontal("known_since", failed_at.min().over("source")))
         .group_by(KEY)
         .agg(
@@ -233,7 +233,7 @@ def count_lives(
         .with_columns(
             pl.col(*_COUNTED, "n_causes_before", "n_incidents_before").fill_null(0),
             is_growing=pl.col("q_value") <= fdr,
-            # What is missing in a part of a week may come in the rest of it.
+            # In a week that is not over, the failure may still come.
             chance_at_end="quiet_chance" if now.until <= as_of + TICK else "quiet_chance_before",
         )
         .pipe(collected)
@@ -246,9 +246,9 @@ def count_lives(
 
 
 def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.DataFrame:
-    """Lives with the entries of the ledger, and a row for each entry of no cluster."""
+    """Lives with the entries of the ledger, and a row for each entry without a cluster."""
     is_flapping = (pl.col("n_comebacks") > 1).fill_null(value=False)
-    # A failure that comes and goes is not gone before it was away longer than ever.
+    # A flapping failure is gone only after a longer absence than any before.
     is_usual = is_flapping & (pl.col("n_quiet_weeks") * 7 <= pl.col("n_days_away"))
     is_gone = (pl.col("chance_at_end") < QUIET_CHANCE) & ~is_usual
     is_absent, is_first = pl.col("n_causes") == 0, pl.col("n_quiet_weeks").is_null()
@@ -279,7 +279,7 @@ def _with_ledger(lives: pl.DataFrame, now: Window, entries: pl.DataFrame) -> pl.
 
 
 def _with_renames(lives: pl.DataFrame) -> pl.DataFrame:
-    """Lives with the ids of clusters that began in nearly the words of one that was over."""
+    """Lives with the ids of clusters that continue another one in nearly the same words."""
     is_over, after = pl.col("silence_chance") < QUIET_CHANCE, pl.col("first_at_after")
     first_over = pl.col("last_at").filter("is_over").min()
     texts = collected(
@@ -477,7 +477,7 @@ def register(
 
 
 def _known_as(lines: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """The members of a registry that clusters of today were, by alias or template."""
+    """The members of a registry that today's clusters correspond to, by alias or template."""
     ids = rows["cluster_id"].unique()
     lost = lines.filter(~pl.col("member").is_in(ids.implode()))
     unknown = ids.filter(~ids.is_in(lines["member"].implode()))
@@ -506,7 +506,7 @@ def former_ids(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ids(rows: pl.DataFrame, miners: tuple[Miner, ...], columns: Iterable[str]) -> pl.DataFrame:
-    """The other ids that these miners give the clusters of `members`, from these templates."""
+    """The other ids of the clusters of `members` by these miners, from these templates."""
     messages = rows.group_by("cluster_id", "code", "template", "message", "rule").agg(
         n_rows=pl.len().cast(pl.Int64), last_at=pl.col("failed_at").max()
     )
@@ -517,7 +517,7 @@ def _ids(rows: pl.DataFrame, miners: tuple[Miner, ...], columns: Iterable[str]) 
         for mined in [miner.mine(texts)]
         for column in columns
     ]
-    # The template of a rule or of last steps is the same in every version.
+    # Templates that are not mined, of rules and last steps, are equal in all versions.
     not_mined = messages.filter(pl.col("message").is_null() | pl.col("rule").is_not_null())
     own = [not_mined.with_columns(version=pl.lit(m.version), named="template") for m in miners]
     pairs = (
@@ -587,7 +587,7 @@ def find_entries(entries: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _mined_into(lost: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """The cluster that the template of an entry belongs to, mined as one more message."""
-    # Some templates have a quote in front, which protects from formulas in spreadsheets.
+    # A quote at the beginning protects against formulas in spreadsheets and is removed.
     entries = lost.drop_nulls("template").select(
         "ledger_id", "code", message=pl.col("template").str.strip_prefix("'")
     )

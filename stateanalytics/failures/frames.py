@@ -18,7 +18,7 @@ from stateanalytics.core.shapes import (
 
 
 class Named(Columns):
-    """A cluster and what makes it one."""
+    """A cluster with its code and template."""
 
     cluster_id = Text("id of code and template: the same in every week and store")
     code = Text("the reason code; null: none was stored")
@@ -53,7 +53,7 @@ TOOLS = frame(Tools)
 
 
 class Effort(EntityKey, key=ENTITY_KEY):
-    """How hard one session, subagent or turn was."""
+    """The effort of one session, subagent or turn."""
 
     session_id = Text("the session")
     thread_id = Text("the session or subagent")
@@ -72,7 +72,7 @@ EFFORT = frame(Effort)
 
 
 class Spent(Columns):
-    """What some work cost."""
+    """The cost of some work."""
 
     run_s = Real("time of the work; null: not known", unit="s")
     n_tokens = Integer("tokens read and written; null: not reported", unit="tokens")
@@ -108,7 +108,7 @@ FAILURES = frame(Failures)
 
 
 class Counts(Columns):
-    """What is counted of some failures, and what they cost."""
+    """Counts and costs of some failures."""
 
     n_rows = Integer("entities of every type except branches")
     n_failed = Integer("of these, failed")
@@ -324,7 +324,7 @@ INCIDENTS = frame(Incidents)
 
 
 class Owned(Columns):
-    """What a team notes about a cluster."""
+    """The notes of a team about a cluster."""
 
     owner = Text("its owner; null: unassigned")
     ticket = Text("its ticket")
@@ -398,7 +398,7 @@ LIFT = frame(Lift)
 
 
 class Faults(Columns, key=("fault_id",)):
-    """What one person would fix: clusters of one cause, ranked by what they cost."""
+    """One fault: clusters of one cause, which one person would fix, ranked by cost."""
 
     fault_id = Failures.fault_id
     title = Text("the title of its most expensive cluster")
@@ -437,7 +437,7 @@ CHANGES = ("new", "merged", "split", "renamed", "kept")
 
 
 class Register(Columns, key=("fault_id", "other_id")):
-    """What became of one fault in the registry of faults."""
+    """The change of one fault in the registry of faults."""
 
     fault_id = Text("the id that the registry has assigned")
     change = Words(CHANGES, "new, merged, split, renamed or kept")
@@ -502,7 +502,7 @@ RELATED = frame(Related)
 
 
 class Rules(Columns, key=("rule",)):
-    """What one of your rules matches."""
+    """The matches of one of your rules."""
 
     rule = Integer("number of the rule, from 1")
     name = Text("its name")

@@ -1,8 +1,8 @@
 """Masking: replace what varies in messages by placeholders, the first half of mining templates.
 
-All heavy passes replace by literals: a regular expression that has to return groups is
-ten times slower. What must be kept is therefore taken out whole, and put back for every
-distinct pattern.
+All heavy passes replace matches by literals, because a regular expression that returns groups
+is ten times slower. Parts that must be kept are therefore taken out as a whole first, and put
+back into each distinct pattern.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MASKS: tuple[tuple[str, str], ...] = (
 )
 #: An API key whose middle was redacted.
 SECRET = r"\b(?:sk|pk|ghp|gho|xox[bp])[-_][\w-]*\*{2,}\w*"
-#: Addresses are looked for only where there are enough colons for one.
+#: Addresses, which are only looked for in texts with enough colons.
 ADDRESSES: tuple[tuple[str, str], ...] = (
     ("MAC", r"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"),
     (
@@ -69,14 +69,14 @@ ADDRESSES: tuple[tuple[str, str], ...] = (
 #: How host names end; Java packages begin so.
 HOST_ENDINGS = "com|org|net|io|ai|dev|app|cloud|edu|gov|internal|local"
 
-#: A link keeps its scheme: a problem with http differs from one with file. A colon behind it
-#: is none of it.
+#: A link. Its scheme is kept, as a problem with http differs from one with file. A colon at the
+#: end does not belong to it.
 LINK = r"""\b([A-Za-z][A-Za-z0-9+.-]*)://[^\s'"\])>,;|]*[^\s'"\])>,;|:]"""
 
 _UNIT = r"(?:bytes|[kKMGTP]?i?B|ms|s|secs?|seconds?|mins?|minutes?|h|hours?)"
 _AMOUNT = rf"[0-9][0-9.,]* ?{_UNIT}"
 _AGAIN = rf"(?:{_AMOUNT}|(?:[0-9]+:)?[0-9]+:[0-9]{{2}}(?:\.[0-9]+)?)"
-#: An amount that is said again in another unit is one: ``1190 bytes (1.16 KB)``.
+#: An amount that is repeated in another unit counts once: ``1190 bytes (1.16 KB)``.
 SAID_AGAIN = (rf"(?-u:\b)({_AMOUNT}) \({_AGAIN}(?:, {_AGAIN})*\)", "${1}")
 #: How long something took is one value, as a clock or as less than a unit.
 DURATION = (
@@ -85,14 +85,14 @@ DURATION = (
     "${1}${2}<TIME>",
 )
 METHODS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS"
-#: In the first line of an HTTP request only the path varies: method and version stay.
+#: In the first line of an HTTP request only the path is replaced.
 REQUEST = (
     rf"(?-u:\b)({METHODS}) [^\s\"']+ (HTTP/[0-9])",
     f"${{1}} {OPEN}{CLOSE} ${{2}}",
 )
 
-#: Numbers and names that tell failures apart: (kind, pattern).
-#: Matched at the beginning of a word; the word stays as it is and is never merged away.
+#: Numbers and names that distinguish failures: (kind, pattern). A word that begins with a match
+#: is kept and never merged.
 KEPT: tuple[tuple[str, str], ...] = (
     (
         "exit code",
@@ -142,7 +142,7 @@ KEPT_KINDS = tuple(kind for kind, _ in KEPT)
 #: A word with one short number inside is a name: jk2_init, log4j, Slf4jLogger, base64url.
 NAME_WITH_NUMBER = r"[A-Za-z]{2,}[0-9]{1,2}[A-Za-z_]+\b"
 
-#: Words that reverse the meaning of a message: never merged over.
+#: Words that reverse the meaning of a message. They are never merged.
 OPPOSITES = frozenset(
     """
     failed failure fail succeeded success succeed ok passed rejected accepted denied
@@ -166,17 +166,17 @@ NAMES = (
 )
 
 
-#: Longer messages keep their beginning and their end.
+#: Of messages longer than the first number, so many characters of both ends are kept.
 LONGEST, HEAD, TAIL = 4_000, 3_000, 900
 
 _ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
-# What terminals of agents put around a message; jest has bullets of its own.
+# Frames and bullets that the terminals of agents put around a message, and those of jest.
 _OF_PANES = r"^\s*(?:[⎿■│┃⏺✗×❯]\s+)+|\s+[│┃]\s*$|^\s*●\s+([^›\n]*(?:\n|$))"
 _WRAPPED = r"^[^\n]+(?:\n {5}\S[^\n]*)+\s*$"
-# Between a message of Node and its frames stand the files that asked for a module.
+# Node lists the files that required a module between a message and its frames.
 _REQUIRED_BY = r"\nRequire stack:(?:\n- [^\n]*)+"
 _UNSEEN = r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ue000-\ue004]"
-# Most messages have none of these, nor a character that is not ASCII.
+# A message without these, and with ASCII characters only, is clean already.
 _UNCLEAN = ("  ", "\t", "\n", "\r", "\x1b", r"\"")
 _LINE_BREAKS, _SPACES = r"\s*[\n\r]\s*", r"[^\S\n]{2,}|[\t\x0b\x0c]"
 
@@ -184,11 +184,11 @@ _MARKS = OPEN + CLOSE + KEPT_HERE + NUMBERED_HERE
 _INSIDE = rf"[^{PARTING}{_MARKS}]"
 _ENDING = rf"[^{PARTING}{_MARKS}.?]"
 _START = rf"(?:^|[{PARTING}{CLOSE}])"
-# Dots that lead from a label to its number, as in `ready......1`, are no part of either.
+# Dots between a label and its number, as in `ready......1`, belong to neither.
 _NUMBERED = rf"{_START}(?:[A-Za-z][A-Za-z_]*\.+|\.{{3,}})[0-9]+(?:[{PARTING}?]|$)"
 # The test in a file, as pytest names it.
 _TEST = r"(?:(?:::[A-Za-z0-9_]+)+(?:\[[^\]\s]*\])?)?"
-# Several patterns, not one: each has literals that the engine can search for, twice as fast.
+# Several patterns are twice as fast as one: each has literals that the engine searches first.
 _PATHS = (
     rf"(?-u:\b)[A-Za-z]:\\{_INSIDE}*{_ENDING}",
     rf"\B\.{{0,2}}~?/{_INSIDE}*{_ENDING}{_TEST}",
@@ -212,7 +212,7 @@ _REPLACED: tuple[tuple[str | None, tuple[tuple[str, str], ...]], ...] = (
         (
             (LINK, f"${{1}}{OPEN}LINK{CLOSE}"),
             *((pattern, _PATH) for pattern in _PATHS),
-            # A list of paths has another length every time.
+            # A list of paths becomes one placeholder, because its length varies.
             (rf"{_PATH}(?:,?\s+{_PATH})+", _PATH),
         ),
     ),
@@ -329,7 +329,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
     """Clean messages with their line breaks; ``trace`` is what follows the cause of a trace."""
     message = pl.col("message")
     is_cut = message.str.len_chars().is_in(LIMITS) & ~message.str.ends_with(f" {CUT}")
-    # Most messages are clean already, and checking is much cheaper than cleaning.
+    # Checking is much cheaper than cleaning, and most messages are clean already.
     needs_cleaning = (
         (message.str.len_bytes() != message.str.len_chars())
         | pl.any_horizontal(message.str.contains(part, literal=True) for part in _UNCLEAN)
@@ -360,7 +360,7 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
         raw.filter(~is_trace).select(
             "number", text=_one_space(shortened(message)) + cut, trace=no_trace
         ),
-        # On one line it is not taken for a trace a second time.
+        # As one line it will not be taken for a trace again.
         traces.filter(~has_cause).select("number", text=as_line(clean), trace=no_trace),
         traces.filter(has_cause).select(
             "number",
@@ -372,10 +372,10 @@ def _cleaned(distinct: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unwrapped(message: pl.Expr) -> pl.Expr:
-    """A message without what terminals, JSON around it and Node put in and around it."""
+    """A message without the frames of terminals, JSON around it and the lists of Node."""
     seen = message.str.replace_all(_ANSI, "").str.replace_all(_UNSEEN, "")
     own = seen.str.replace_all(_OF_PANES, "${1}").str.replace(_REQUIRED_BY, "")
-    # JSON in the text of JSON: what it says counts, not how deep it lies.
+    # JSON inside a text of JSON is unescaped, so that its depth does not matter.
     flat = own.str.replace_all(r'\\+"', '"').str.replace_all(r':\s*"([{\[])"', ': ${1}"')
     text = pl.when(own.str.contains(r"\"", literal=True)).then(flat).otherwise(own)
     joined = text.str.replace_all(r"\n {5}", " ")
@@ -385,14 +385,14 @@ def _unwrapped(message: pl.Expr) -> pl.Expr:
 def _changed_where(
     texts: pl.DataFrame, is_changed: pl.Expr | pl.Series, changed: pl.Expr
 ) -> pl.DataFrame:
-    """Texts that are not changed, then the others: only these are looked at."""
+    """The texts without the condition unchanged, then the others changed."""
     rows = texts.lazy()
     parts = [rows.filter(~is_changed), rows.filter(is_changed).with_columns(text=changed)]
     return pl.concat(parts).pipe(collected)
 
 
 def shortened(text: pl.Expr) -> pl.Expr:
-    """A text, or the beginning and the end of one that is too long."""
+    """A text, or the beginning and the end of a long one."""
     ends = pl.concat_str(text.str.head(HEAD), pl.lit(" … "), text.str.tail(TAIL))
     return pl.when(text.str.len_chars() > LONGEST).then(ends).otherwise(text)
 
@@ -423,7 +423,7 @@ def _known_messages() -> tuple[tuple[str, str, str], ...]:
         parts = re.split(f"({slot})", row["text"].replace("\\n", "\n"))
         needle = max((part for part in parts if part not in _SLOTS), key=len)
         pattern = "".join(_SLOTS.get(part) or re.escape(part) for part in parts)
-        # A dollar sign in the replacement would be a group.
+        # A dollar sign in a replacement would refer to a group.
         texts = (f"{OPEN}{CLOSE}" if part in _SLOTS else part for part in parts)
         found.append((needle, pattern, "".join(texts).replace("$", "$$")))
     return tuple(found)
@@ -458,7 +458,7 @@ def _mask_shapes(texts: pl.DataFrame) -> pl.DataFrame:
             texts = texts.with_columns(text=shaped)
             continue
         has_it = texts["text"].str.contains(needed)
-        # Compiling the patterns takes longer than searching a few texts.
+        # Skipped if no text has it, because compiling the patterns is slow.
         if has_it.any():
             texts = _changed_where(texts, has_it, shaped)
     return texts
@@ -475,9 +475,9 @@ def as_line(text: pl.Expr) -> pl.Expr:
 
 
 def as_placeholders(text: pl.Expr) -> pl.Expr:
-    """Placeholders as they are worked with, from those that are shown, such as ``<UUID>``.
+    """Texts with shown placeholders, such as ``<UUID>``, in the internal form.
 
-    So a message that was masked before, such as a template, is its own template.
+    This makes a message that was masked before, such as a template, its own template.
     """
     return (
         text.str.replace_all(_SHOWN, f"{OPEN}$1{CLOSE}")
@@ -489,7 +489,7 @@ def as_placeholders(text: pl.Expr) -> pl.Expr:
 def as_shown(text: pl.Expr) -> pl.Expr:
     """The inverse of `as_placeholders`."""
     return (
-        # While a message is worked on, the slashes of a link would look like a path.
+        # The slashes of a link are only added now, because they would look like a path.
         text.str.replace_all(f"{OPEN}LINK{CLOSE}", "://<LINK>", literal=True)
         .str.replace_all(OPEN + CLOSE, WILDCARD, literal=True)
         .str.replace_all(f"{OPEN}([A-Z]+){CLOSE}", "<$1>")
@@ -497,19 +497,19 @@ def as_shown(text: pl.Expr) -> pl.Expr:
 
 
 def _put_back(text: str, kept: str, numbered: str) -> str:
-    """The text with what was taken out, in order; but no hash that looked like a name."""
+    """The text with the parts that were taken out, except hashes that looked like names."""
     kept = KEPT_HERE.join(map(_without_hash, kept.split(KEPT_HERE)))
     for mark, taken in ((NUMBERED_HERE, numbered.replace(OPEN, OPEN + CLOSE)), (KEPT_HERE, kept)):
         if mark in text:
             parts = text.split(mark)
             pieces = [*taken.split(KEPT_HERE)[: len(parts) - 1], ""]
             text = "".join(part + piece for part, piece in zip(parts, pieces, strict=True))
-    # Rare, and expensive to look for in every message.
+    # Control characters are rare; texts without them skip the replacement.
     return re.sub("  +", " ", _CONTROL.sub("", text)).strip() if _CONTROL.search(text) else text
 
 
 def _without_hash(kept: str) -> str:
-    """``aafee13a`` has the form of a name with a number, as ``log4j`` has."""
+    """A placeholder for a hash like ``aafee13a``, which looks like a name such as ``log4j``."""
     if not _HEX.fullmatch(kept):
         return kept
     return (kept[0] if not kept[0].isalnum() else "") + OPEN + CLOSE

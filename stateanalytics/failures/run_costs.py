@@ -175,7 +175,7 @@ def costs(
     )
     took_s, is_again = during_turns(worked_s()), pl.col("is_again")
     is_again_good = is_again.filter(pl.col("outcome").is_in(GOOD_ENDS))
-    # A run that does not say which attempt it was is no first attempt.
+    # A run without a recorded attempt does not count as a first attempt.
     is_known = is_again_good.is_not_null().any() | (is_again_good.len() == 0)
     measures = runs.group_by(by).agg(
         n_again=pl.when(is_again.is_not_null().any()).then(is_again.sum()),
@@ -201,7 +201,7 @@ def costs(
 
 
 def doubts(findings: pl.DataFrame) -> str:
-    """The findings on costs and tokens that are not right as recorded; empty: none."""
+    """The findings on wrong records of costs or tokens, in words; empty: none."""
     counts: Counter[str] = Counter()
     for code, message, n in findings["code", "message", "n_rows"].rows():
         counts[message] += n if code in _DOUBTFUL else 0
@@ -250,10 +250,10 @@ def is_retry(rows: pl.DataFrame, population: pl.DataFrame, events: pl.DataFrame)
         .with_columns(_at=began, _directory=pl.col("directory").fill_null(""))
         .sort("_at")
     )
-    # The last that ended before decides: what has completed since is not repeated any more.
+    # The last run that ended before decides: after a success, nothing is repeated.
     decided = ever.drop_nulls("ended_at").select(
         *same,
-        # No run begins after its own end.
+        # A run with a wrong end, before its start, must not precede itself.
         _at=pl.max_horizontal("ended_at", pl.col("_at") + pl.duration(microseconds=1)),
         _again=pl.when(pl.col("outcome").is_in(GOOD_ENDS) | is_failure()).then(is_failure()),
     )
@@ -314,7 +314,7 @@ def count_costs(
 def _when_spent(
     costed: pl.LazyFrame, used: pl.DataFrame, table: pl.DataFrame, by: Sequence[str]
 ) -> pl.LazyFrame:
-    """Runs with costs of 0 where they ended, and rows of their costs where these were spent."""
+    """Runs with cost 0 at their end, and rows with their costs at the times of spending."""
     periods = [name for name in by if name in PERIODS]
     key = [*ENTITY_KEY, *(["model"] if "model" in by else [])]
     n_tokens = pl.sum_horizontal("n_input_tokens", "n_output_tokens").cast(pl.Float64)
@@ -347,7 +347,7 @@ def priced(
     by_model: bool = False,
 ) -> pl.LazyFrame:
     """Runs with ``estimated_usd`` and ``total_usd``; ``by_model``: a row for each of its models."""
-    # A damaged input may hold a key twice: each row stays a run of its own.
+    # In a damaged input a key may repeat; each row still counts as a run of its own.
     numbered = runs.lazy().with_row_index("run")
     keys = numbered.select("run", *ENTITY_KEY, last_model="model")
     by_models = (
@@ -377,7 +377,7 @@ def priced(
     total = pl.when(is_reported).then(pl.col("cost_usd") + rest).otherwise(rest)
     if not by_model:
         return numbered.join(split, on="run").with_columns(total_usd=total)
-    # A run reports one number for all of its models: it counts for the last one.
+    # The reported cost is one number for all models of a run; it counts for the last model.
     is_first = pl.col("run").is_first_distinct()
     return (
         numbered.drop("model")
@@ -390,11 +390,11 @@ def priced(
 
 
 def _sums(word: str, usd: pl.Expr) -> dict[str, pl.Expr]:
-    """The sums of one kind of cost over the runs that have it, whatever their order."""
+    """The sums of one kind of cost over the runs that have it, in any order of rows."""
     is_known = usd.is_not_null()
 
     def total(condition: pl.Expr) -> pl.Expr:
-        # Where no run is meant their sum is none; where all of them are unknown, it is, too.
+        # The sum is 0 without such runs, and null if the costs of all of them are unknown.
         is_none = ~condition.any() & (is_known.any() | (pl.len() == 0))
         return pl.when((condition & is_known).any() | is_none).then(
             usd.filter(condition).sort().sum().round(6)
@@ -454,7 +454,7 @@ def prices(own: str | Path | None = None) -> pl.DataFrame:
     return every.sort("model", "since")
 
 
-# Functions that take a file as ``prices`` have no other name for it.
+# An alias for functions whose argument is called ``prices``.
 _price_table = prices
 
 
@@ -553,7 +553,7 @@ def _with_estimates(rows: pl.LazyFrame, table: pl.DataFrame) -> pl.LazyFrame:
     is_long = pl.col("longest_prompt_tokens") > pl.col("long_above")
     times_in, times_out = (pl.when(is_long).then(name).otherwise(1.0) for name in _LONG[1:])
     usd = sum(of_input, pl.lit(0.0)) * times_in + of_output * times_out
-    # What was used before the first known price had that one.
+    # Before its first known day, the first price is assumed.
     since, is_first = pl.col("since"), pl.col("model").is_first_distinct()
     known = (
         table.lazy()

@@ -1,6 +1,6 @@
 """Signs of struggle inside of runs: loops, refusals, work taken back, tests that end red.
 
-A sign is what was recorded, never a score: which calls, how many, and what they cost.
+A sign is never a score but something recorded: which calls, how many, and their cost.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from stateanalytics.systems.tool_calls import POLLS
 
 _THREAD = ["source", "thread_id"]
 LOOPS = ("repeated_error", "repeated_call", "alternating")
-"""Signs of calls that bring nothing new."""
+"""Signs of calls without progress."""
 GIVEN_UP = ("gave_up", "empty_answer", "cut_answer")
-"""Signs of an answer that is none."""
+"""Signs of a missing or useless answer."""
 _OF_ONE_CALL = (*LOOPS, "tests_failing", "unchanged_retry")
 WEAK = ("unchanged_retry", "interrupted", "corrected", "taken_back", "compacted")
-"""Signs that also good work has: two of them are needed."""
+"""Signs that good work has as well, so that two of them are needed."""
 WORDS = {
     "repeated_error": "the same failing call",
     "repeated_call": "the same call and result",
@@ -47,13 +47,13 @@ WORDS = {
     "unchanged_retry": "failed call, repeated unchanged",
     "compacted": "conversation compacted",
 }
-"""Each sign in words, after its number; those that say most come first."""
+"""Each sign in words, to follow its number; the most telling come first."""
 _AWAY = (
     r"(?:not connected|disconnected|unavailable|failed to (?:connect|start)"
     r"|transport (?:is )?closed|connection (?:closed|refused|failed|lost|reset)|ECONNREFUSED)"
 )
-# What a program says of a server or a sandbox of its own is no sign: only the words that
-# clients begin their messages with, and those of the programs that fence a command in.
+# Only messages of clients about their tool servers, and of programs that sandbox commands. What
+# other programs print about servers or sandboxes is no sign.
 _NO_SERVER = (
     rf"(?i)^\W*(?:error:?\s*)*(?:mcp\b.{{0,80}}(?:{_AWAY}|timed out)"
     r"|(?:no such tool available|unsupported call):? *mcp__)"
@@ -63,7 +63,7 @@ _UNSTARTED = (
     r"(?i)command (?:\S+ )?not found|\bsh: .{0,60}: not found|no such command|no module named"
     r"|cannot find (?:module|package)|unsupported[ _]e\w+|ebadengine|requires node\b"
 )
-"""Why a runner of tests did not start, without a summary of tests."""
+"""Messages that show that a runner of tests did not start."""
 _FENCED = (
     r"(?im)\A\W*(?:(?:execution )?error:?\s*|exec_command failed[^:]*:\s*|CreateProcess[^:]*:\s*)*"
     r"(?:sandbox(?:ed)? ?(?:error|\(?denied)|failed in sandbox|command was denied by the sandbox)"
@@ -102,7 +102,7 @@ def turns(snap: Facts) -> pl.DataFrame:
 
 
 def signs(snap: Facts, *, window: object = None, policy: Policy | None = None) -> pl.DataFrame:
-    """What shows that a run struggled, whatever its end.
+    """Signs that a run struggled, however it ended.
 
     Parameters
     ----------
@@ -143,25 +143,25 @@ def in_window(snap: Facts, window: object) -> tuple[pl.DataFrame, pl.DataFrame, 
 
 
 def began_in(rows: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Those calls or turns that began in a window."""
+    """The calls or turns that began in a window."""
     return rows.filter(window.holds("started_at"))
 
 
 def signs_of(
     called: pl.DataFrame, turned: pl.DataFrame, policy: Policy, every: pl.DataFrame
 ) -> pl.DataFrame:
-    """The `signs` of some calls and turns; ``every`` has the turns before them, too."""
+    """The `signs` of some calls and turns; ``every`` also has the turns before them."""
     rules = dict(policy.signs)
     is_failed = pl.col("outcome").is_in(FAILURES)
     nth = pl.int_range(pl.len()).over(_THREAD)
     rows = called.with_columns(nth=nth, place=place_in_time(), is_failed=is_failed)
-    # A call without a known input is like no other.
+    # A call with an unknown input equals no other call.
     known = rows.filter(pl.col("input_digest").is_not_null())
     are_all = (pl.col("outcome") == "denied").all().over(_THREAD)
     denied = rows.with_columns(are_all=are_all).filter(outcome="denied")
     repeated = _repeated(known, rules)
     errors = repeated.filter(sign="repeated_error")
-    # Where one loop is all that failed, it is said once.
+    # If a single loop is all that failed, only one of the signs is reported.
     same = [*_THREAD, "first_call", "n_calls"]
     found = [
         repeated,
@@ -181,36 +181,36 @@ def signs_of(
 
 
 def _repeated(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
-    """Equal calls in a row; where all of them fail, fewer are enough."""
+    """Equal calls in a row; if all of them fail, fewer are enough."""
     call = (*_THREAD, "part_id", "tool", "input_digest")
-    # A call between two others, with an unknown input too, begins another row of them.
+    # Any call in between, also one with an unknown input, ends the row.
     gap = (pl.col("nth").diff() != 1).fill_null(value=False).cum_sum()
     failing = known.with_columns(row=pl.struct(*call, "is_failed", gap=gap).rle_id())
     failed = failing.filter("is_failed")
     errors = _signs(failed, "repeated_error", rules["n_repeated_errors"], ["row"])
-    # To read something between two attempts changes nothing.
+    # Calls that only read between two attempts do not count as progress.
     looked = known.filter(~(_is_reading() & (pl.col("outcome") == "ok")))
     again = looked.with_columns(row=pl.struct(*call, "is_failed").rle_id()).filter("is_failed")
     retried = _signs(again, "unchanged_retry", 2, ["row"])
-    # Who asks again what a process printed waits for it.
+    # Polling the output of a process is waiting, not a loop.
     is_poll = pl.any_horizontal(pl.col("tool", "target").is_in(POLLS).fill_null(value=False))
     asked = known.filter(~is_poll)
     equal = asked.with_columns(row=pl.struct(*call, "result_digest", gap=gap).rle_id())
     is_seen = pl.col("result_digest").is_not_null()
     least = pl.when(is_seen).then(rules["n_repeated"]).otherwise(rules["n_repeated_unseen"])
     repeated = _signs(equal, "repeated_call", least, ["row"])
-    # Calls that all fail are one sign, the stronger one.
+    # If all calls of a row fail, only the stronger sign is reported.
     key = [*_THREAD, "first_call"]
     weaker = [some.join(errors.select(key), on=key, how="anti") for some in (repeated, retried)]
     return pool([errors, *weaker], SIGNS)
 
 
 def _alternating(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
-    """Two calls in turn: each equals the one before the last, and differs from the last."""
+    """Two alternating calls: each equals the call before the last, and differs from the last."""
     own = pl.struct("part_id", "tool", "input_digest", "result_digest")
     is_turn = (own == own.shift(2)) & (own != own.shift(1)) & (pl.col("nth").diff(2) == 2)
     marked = known.with_columns(is_turn=is_turn.over(_THREAD).fill_null(value=False))
-    # The two calls that a stretch begins with have none before them to equal.
+    # The first two calls of a stretch have no earlier call to equal, so they are added here.
     stretch = pl.when("is_turn").then(pl.struct(*_THREAD, "is_turn").rle_id())
     filled = pl.col("row").backward_fill(limit=2).over(_THREAD)
     rows = marked.with_columns(row=stretch).with_columns(filled)
@@ -218,13 +218,13 @@ def _alternating(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFram
 
 
 def _is_reading() -> pl.Expr:
-    """Whether a call only looks at something, by its tool or else its command."""
+    """Whether a call only reads, by its tool or else by its command."""
     is_reader = pl.col("tool").str.to_lowercase().is_in(_READERS)
     return (is_reader | pl.col("is_look")).fill_null(value=False)
 
 
 def _is_down() -> pl.Expr:
-    """Whether a call failed because a server of tools is not there, or a sandbox refuses it."""
+    """Whether a call failed because a tool server is not there or a sandbox refused it."""
     words = pl.col("message")
     is_mcp = pl.col("tool").str.contains("__")
     is_command = pl.col("last_command").is_not_null()
@@ -234,7 +234,7 @@ def _is_down() -> pl.Expr:
 
 
 def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
-    """Changes taken back in git, and edits that write a text again that one replaced before."""
+    """Changes undone in git, and edits that restore a text that an earlier edit replaced."""
     edits = rows.filter(outcome="ok").drop_nulls(["target", "written_digest"])
     file = [*_THREAD, "target"]
     replaced = edits.select(*file, "place", written_digest="replaced_digest").drop_nulls()
@@ -246,11 +246,11 @@ def _taken_back(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _tests_failing(rows: pl.DataFrame) -> pl.DataFrame:
-    """Threads of which the last run of tests failed, by its summary or else by its exit code."""
-    # One that runs on in the background may have passed.
+    """Threads whose last run of tests failed, by its summary or else by its exit code."""
+    # A run that went on in the background may have passed.
     runs_on = (pl.col("outcome") == "unknown") & pl.col("ended_at").is_not_null()
     ended = pl.col("outcome").is_in(("ok", "expected_nonzero", *FAILURES)) | runs_on
-    # Where the runner did not start, what stopped it is the cause, and no test failed.
+    # If the runner did not start, no test failed; the call has another cause.
     is_unstarted = pl.col("is_failed") & pl.col("message").str.contains(_UNSTARTED)
     began = pl.col("test_result").is_not_null() | ~is_unstarted.fill_null(value=False)
     tested = rows.lazy().filter("is_test", ended, began).sort("place")
@@ -271,14 +271,14 @@ def _mostly_failing(rows: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFr
 def _of_turns(
     rows: pl.DataFrame, turned: pl.DataFrame, rules: Mapping[str, float], every: pl.DataFrame
 ) -> list[pl.DataFrame]:
-    """Signs that turns show: retries of the provider, the person, compaction, the last answer."""
+    """Signs from turns: retries of the provider, the user, compaction and the last answer."""
     last_end = pl.col("ended_at").shift(1).over(_THREAD)
     waited_s = (pl.col("started_at") - last_end).dt.total_microseconds() / 1e6
     marked = turned.with_columns(
         row="entity_id", is_soon=(waited_s <= rules["corrected_within_s"]).fill_null(value=False)
     )
     turn = [*_THREAD, "turn_no"]
-    # A server that stops, or a call that is refused, ends calls too, and is no person.
+    # A server that stops and a refusal end calls as well, but are no interruption by a person.
     others = every.lazy().filter(~pl.col("is_interrupted")).select(turn)
     ended_early = rows.lazy().filter(outcome="interrupted")
     stopped = collected(ended_early.join(others, on=turn, how="anti", maintain_order="left"))
@@ -290,7 +290,7 @@ def _of_turns(
         .with_columns(n_calls="n_retries", lost_s="retry_s")
         .filter(pl.col("n_calls") >= rules["n_retries"])
     )
-    # "No, keep it." is the answer to a question.
+    # After a question, "No, keep it." is an answer and no correction.
     was_asked = pl.col("is_question").fill_null(value=False).shift(1).over(_THREAD)
     says_so = pl.col("is_correction") & pl.col("is_soon") & ~was_asked.fill_null(value=False)
     is_corrected = says_so | pl.col("is_taken_back")
@@ -319,7 +319,7 @@ def _signs(
     ]
     enough = least if isinstance(least, pl.Expr) else pl.lit(least)
     key = (*_THREAD, *(by or ()))
-    # Between two turns it waits for a person.
+    # The time between two turns is waiting for a person.
     in_turn = (ended.max() - ended.first()).over(*key, "turn_no")
     per_turn = pl.col("in_turn_s").filter(pl.col("turn_no").is_first_distinct())
     grouped = (
@@ -344,7 +344,7 @@ def _signs(
 
 
 def effort(snap: Facts, *, window: object = None, policy: Policy | None = None) -> pl.DataFrame:
-    """How hard each session and turn was, whatever its outcome: smooth, struggled, stuck, given up.
+    """The effort of sessions and turns, whatever their end: smooth, struggled, stuck, given up.
 
     Parameters
     ----------
@@ -383,7 +383,7 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
     threads = pl.concat([turned.select(both), called.select(both)]).with_columns(
         entity_type=pl.lit("session"), entity_id="thread_id", turn_no=pl.lit(None, pl.Int64)
     )
-    # After an answer that gives up in the middle of a session somebody went on.
+    # Giving up only counts in the last turn: after another one, the work went on.
     last_turns = turned.group_by(_THREAD).agg(first_call=pl.col("entity_id").last())
     marked = last_turns.with_columns(is_last=pl.lit(value=True))
     is_end = pl.col("is_last").fill_null(value=False) & pl.col("is_end")
@@ -400,7 +400,7 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
 
 
 def _by_turn(found: pl.DataFrame, turned: pl.DataFrame) -> pl.DataFrame:
-    """Signs by the turns that have them: each has its own of the retries of its thread."""
+    """Signs by turn: the retries of a thread are divided among its turns."""
     is_retried = found["sign"] == "provider_retries"
     if not is_retried.any():
         return found
@@ -415,7 +415,7 @@ def _efforts(
 ) -> pl.DataFrame:
     """`EFFORT` of sessions, or of turns, whose signs and calls have the same key."""
     counts = called.group_by(key, maintain_order=True).agg(
-        # The call that runs now may still be the next of a loop.
+        # A call that is still running may be the next one of a loop, so it is not the last.
         last_of_all=pl.col("entity_id").filter(pl.col("outcome") != "unknown").last(),
         n_calls=pl.len().cast(pl.Int64),
         n_failed=pl.col("outcome").is_in(FAILURES).sum().cast(pl.Int64),
@@ -431,9 +431,9 @@ def _efforts(
 
 
 def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """What the signs of each thread or turn come to."""
+    """The effort of each thread or turn, from its signs."""
     sign = pl.col("sign")
-    # What is done once may be chance: a compaction counts once, however often it happens.
+    # A weak sign that occurs once may be chance. Compactions count once, however many.
     most = pl.when(sign == "compacted").then(1).otherwise(2)
     weight = pl.when(sign.is_in(WEAK)).then(pl.col("n_calls").clip(1, most)).otherwise(2)
     is_stuck = sign.is_in(LOOPS) & (pl.col("last_call") == pl.col("last_of_all"))
@@ -442,7 +442,7 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     of = pl.concat_str(
         n_times,
         sign.replace_strict(WORDS, return_dtype=pl.String),
-        # Of other signs the calls differ.
+        # Only signs of one repeated call name it; in others the calls differ.
         pl.when(sign.is_in(_OF_ONE_CALL) & (what != "")).then(pl.format(" ({})", what)),
         ignore_nulls=True,
     )
