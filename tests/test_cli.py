@@ -735,6 +735,7 @@ PYTHON = re.compile(r"sa\.|snap\.|Policy\.|\w=[\"'(…]|\(\"|_s=|=True|params|da
         (("report", "--since", "soon"), "--since 7d, or --since 2026-05-18"),
         (("report", "--policy", "gone.toml"), "name an existing file, or one of: v1"),
         (("report", "--week", "0001-W01"), "--compare none"),
+        (("attention", "--until", "0001-01-01"), "--since 7d"),
         (("attention", "--show", "states", "--as-of", "now"), "ISO text such as 2026-05-18 or"),
         (("sql", "SELECT $who"), "Hint: -p who=…"),
         (("sql", "SELECT $who", "-p", "x=1"), "Hint: -p who=…"),

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import stateanalytics as sa
-from stateanalytics.systems.history import rewound
+from stateanalytics.systems.history import facts_at, rewound
 from stateanalytics.systems.opencode.reading import texts
 from stateanalytics.systems.opencode.records import RAN_BY_PERSON
 from stateanalytics.systems.reading import read_facts
@@ -90,6 +90,30 @@ def test_an_answer_that_stopped_to_call_a_tool_is_not_idle(tmp_path, parts, n):
     done = v1_message(3, parentID="msg_1", finish="stop", parts=[TEXT])
     turns = v1_export(tmp_path, PROMPT, calling, done).details["opencode_executions"]
     assert turns["n_idle_answers"].to_list() == [n]
+
+
+def test_the_input_of_a_call_that_still_runs_is_known_since_its_start(tmp_path):
+    store = restore(RECORDED, tmp_path / "store") / "opencode.db"
+    runs = "json_remove(json_set(data, '$.state.status', 'running'), '$.state.time.end')"
+    with closing(sqlite3.connect(store)) as db, db:
+        part, start_ms = db.execute(
+            "SELECT id, json_extract(data, '$.state.time.start') FROM part "
+            "WHERE json_extract(data, '$.state.input.command') IS NOT NULL ORDER BY id"
+        ).fetchone()
+        db.execute(
+            f"UPDATE part SET data = {runs}, time_created = ? WHERE id = ?", (start_ms - 2, part)
+        )
+    facts, _ = read_facts(store)
+    told = []
+    for at_ms in (start_ms - 1, start_ms):
+        past = facts_at(facts, datetime.fromtimestamp(at_ms / 1000, UTC)).facts
+        calls = past.details["opencode_tools"].sort("started_at", nulls_last=True)
+        told.append(
+            calls.filter(pl.col("ended_at").is_null())
+            .select("state", pl.col("target").is_null())
+            .rows()
+        )
+    assert told == [[("streaming", True)], [("running", False)]]
 
 
 def test_a_prompt_that_waits_is_dropped_with_the_work_that_a_person_stops(tmp_path):

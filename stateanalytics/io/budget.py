@@ -96,9 +96,8 @@ class Budget:
             is_number = isinstance(most, int | float) and not isinstance(most, bool)
             if most is not None and not (is_number and 0 < most < float("inf")):
                 raise ArgumentError(
-                    f"A budget's {name} must be a number above 0, or None for no limit; "
-                    f"found {in_short(most)}.",
-                    "sa.Budget(processor_s=60)",
+                    f"A budget's {name} must be a number above 0; found {in_short(most)}.",
+                    "sa.Budget(processor_s=60); None: no limit",
                     shell="--budget processor_s=60",
                 )
 

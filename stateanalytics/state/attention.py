@@ -1,4 +1,4 @@
-"""What needs an operator's eyes, across all entity types, and what was decided about it.
+"""The entities that need an operator's attention, and what was decided about them.
 
 ADR-0030's words: an *item* is an entity whose severity is critical or warning; its
 *fingerprint* is ``entity type:id:reason code``, so that another reason makes another
@@ -29,16 +29,16 @@ DECISION = {
     **dict.fromkeys(("source", "item_id", "state", "note", "actor", "source_status"), pl.String()),
     **dict.fromkeys(("expires_at", "updated_at"), schema.MOMENT),
 }
-"""What is known of a decision about an item: the columns of `Auditing.dispositions`."""
+"""The columns of a decision about an item, from `Auditing.dispositions`."""
 
 DISPOSITIONS = ("acknowledged", "resolved", "expected", "snoozed")
 STANDINGS = ("open", "ended", "stopped")
-"""What can still be done about an item, most first."""
+"""What can still be done about an item: most for open work, nothing for stopped work."""
 OPEN = "open"
 NO_CODE = "unknown"
 
 STUCK = "effort.stuck"
-"""The code of an item that is one only because its session is stuck in a loop."""
+"""The code of an item whose only reason is that its session is stuck in a loop."""
 
 
 class Attention(schema.EntityKey, key=schema.ENTITY_KEY):
@@ -80,7 +80,7 @@ _ENTITY_COLUMNS = (
     *("parent_id", "session_id", "invocation_id", "name", "raw_status", "reason_code"),
     *("created_at", "started_at", "updated_at", "ended_at", "last_activity_at"),
 )
-"""Columns of entities that the list shows, or is made from."""
+"""Columns of entities that the list shows or needs."""
 
 
 def attention_items(
@@ -92,7 +92,7 @@ def attention_items(
     with_discharged: bool = False,
     efforts: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """The list of what needs attention, most severe first, then most recent.
+    """The items that need attention, most severe first, then most recent.
 
     Parameters
     ----------
@@ -116,10 +116,9 @@ def attention_items(
 
     Notes
     -----
-    A stored disposition names an item, not its reason, so the reason it was about is
-    that of the last transition before the decision. It is void once the stored status
-    or reason is another, once it expired, and a *resolved* one once anything happened
-    to the entity again.
+    A stored disposition names an item but not its reason, so the reason is taken from the last
+    transition before the decision. A disposition is void if the stored status or reason has
+    changed, if it has expired, and if it is *resolved* and anything happened to the entity since.
 
     Examples
     --------
@@ -134,7 +133,7 @@ def attention_items(
     judged = states.lazy().select(*schema.ENTITY_KEY, *_JUDGED).filter(is_current)
     severe = judged.filter(pl.col("severity").cast(pl.String).is_in(SEVERITIES)).collect()
     stuck = _stuck(judged, severe, efforts)
-    # Most rows need no attention: a filter by id costs less than a join of all columns.
+    # Most rows need no attention, and a filter by id is cheaper than a join of all columns.
     is_severe = pl.col("entity_id").is_in(pl.lit(severe["entity_id"]).implode())
     is_stuck = pl.col("entity_id").is_in(pl.lit(stuck["entity_id"]).implode())
     is_needed = is_severe | is_stuck | (pl.col("entity_type") == "show")
@@ -183,7 +182,7 @@ def attention_items(
 def _stuck(
     judged: pl.LazyFrame, severe: pl.DataFrame, efforts: pl.DataFrame | None
 ) -> pl.DataFrame:
-    """Open sessions that are stuck in a loop, and are no items for another reason."""
+    """Open sessions that are stuck in a loop and are no items for any other reason."""
     if efforts is None:
         return severe.clear()[list(schema.ENTITY_KEY)]
     stuck = efforts.lazy().filter(effort="stuck", entity_type="session")
@@ -213,7 +212,7 @@ _JUDGED = (
 
 
 def with_item_id(entities: Rows) -> Rows:
-    """Each entity with the id that attention lists and stored dispositions know it by.
+    """Each entity with the id that attention lists and stored dispositions use for it.
 
     Parameters
     ----------
@@ -261,14 +260,14 @@ def _joined(*columns: str) -> pl.Expr:
 
 
 def _dimension(policy: Policy | None) -> pl.Expr:
-    """The axis of the rule that fired, in the words of reasons."""
+    """The axis of the rule that fired, in the vocabulary of reasons."""
     axes = {
         rule.number: "lifecycle" if rule.axis == "outcome" else rule.axis
         for rule in (policy or Policy.v1()).severity_rules
         if rule.axis
     }
     axis = pl.col("severity_rule").replace_strict(axes, default="lifecycle", return_dtype=pl.String)
-    # What blocks it is a reason of its lifecycle; its health says only that it is blocked.
+    # The health only says that it is blocked; the blocker is a reason of the lifecycle.
     is_blocked = pl.col("health") == "blocked"
     return pl.when(is_blocked).then(pl.lit("lifecycle")).otherwise(axis).alias("dimension")
 
@@ -306,7 +305,7 @@ def _with_reasons(listed: pl.LazyFrame, reasons: pl.DataFrame, is_asked: pl.Expr
 
 
 def _dispositions(facts: Facts) -> pl.DataFrame:
-    """What was decided, in every system that records decisions."""
+    """The decisions of all systems that record them."""
     present = set(facts.entities["system"].unique())
     shapes = [known.auditing().dispositions for known in all_systems() if known.name in present]
     decisions = [facts.detail(shape).select(list(DECISION)) for shape in shapes if shape]
@@ -314,7 +313,7 @@ def _dispositions(facts: Facts) -> pl.DataFrame:
 
 
 def _with_dispositions(items: pl.LazyFrame, facts: Facts) -> pl.LazyFrame:
-    """Join what was decided about each item, and whether that still holds."""
+    """Join the decision about each item, and whether it still holds."""
     decided = (
         _dispositions(facts)
         .lazy()
@@ -359,7 +358,7 @@ def _void(facts: Facts) -> pl.Expr:
     changed = pl.col("decided_status").ne_missing(pl.col("raw_status")) | pl.col(
         "decided_code"
     ).ne_missing(pl.col("reason_code"))
-    # Pages also store words of their own, such as `stuck`, which are no status of the row.
+    # Pages also store words such as `stuck`, which are not statuses of the row.
     is_word = _joined("entity_type", "source_status").is_in(_WORDS).fill_null(False)
     other_word = is_word & pl.col("source_status").ne_missing(pl.col("raw_status"))
     return (

@@ -1,4 +1,4 @@
-"""What the words of every count mean: ends, failures, deaths, causes.
+"""The meaning of the words in every count: ends, failures, deaths and causes.
 
 Every count of runs uses these. `stateanalytics.state.population` decides which rows a number
 counts; the words for readers are `DEFINITIONS` of the report.
@@ -18,32 +18,32 @@ RUN = "session"
 """The entity type that is a run; a system may work in smaller pieces (`Runs.entity_type`)."""
 
 GOOD_ENDS = ("succeeded", "completed", "merged")
-"""Outcomes of a run that ended well, under whatever name its type gives it."""
+"""Outcomes of runs that ended well; the word depends on the type."""
 
 FAILURES = ("failed", "timed_out")
-"""Outcomes that are failures; what somebody stopped is none. See `is_failure`."""
+"""Outcomes that are failures; stopped work has not failed. See `is_failure`."""
 
 BAD_ENDS = (*FAILURES, "aborted")
-"""Failures, and aborted work: some systems call work aborted that died."""
+"""Failures and aborted work, because some systems call work aborted when it died."""
 
 STOPPED = ("aborted", "cancelled")
-"""Outcomes of what was stopped, by a person or by an observer."""
+"""Outcomes of work that a person or an observer stopped."""
 
 ENDINGS = ("completed", *FAILURES, *STOPPED, "skipped", "running")
-"""How a run stands, in the order of pages; good ends are all *completed* there."""
+"""How runs ended, or that they run, in the order of pages. All good ends are *completed*."""
 
 SILENT_HEALTHS = ("stalled", "process_dead", "orphaned")
-"""Healths of work without a sign of life for too long."""
+"""Healths of work that has shown no sign of life for too long."""
 
 TROUBLE = ("critical", "warning")
-"""Severities of what needs a look; an open run that has one is *unresolved*."""
+"""Severities that need a look. An open run with one of them is *unresolved*."""
 
 EMPTY_HANDED = ("missing", "partial")
 """Deliveries that are less than was promised."""
 
 
 class _LeftOut(NamedTuple):
-    """A word for why a row is not counted, and in which counts."""
+    """A reason why a row is not counted, and the counts that it concerns."""
 
     word: str
     of: Annotated[str, ("any count", "durations", "silences")]
@@ -58,13 +58,13 @@ def _left_out_of(*counts: str) -> Mapping[str, str]:
 
 
 LEFT_OUT = _left_out_of("any count")
-"""Why no rate counts a row."""
+"""The reasons why no rate counts a row."""
 
 LEFT_OUT_OF_DURATIONS = _left_out_of("any count", "durations")
 """Why a run has no duration; what is known least comes first."""
 
 LEFT_OUT_OF_SILENCES = _left_out_of("any count", "silences")
-"""Why the time between two moments is no silence."""
+"""The reasons why the time between two moments does not count as silence."""
 
 
 def ended_well() -> pl.Expr:
@@ -75,7 +75,7 @@ def ended_well() -> pl.Expr:
 def is_failure() -> pl.Expr:
     """Whether work failed or timed out, or was aborted as its system calls failed.
 
-    Null where no outcome is known. Some systems call work aborted that died: see
+    Null where no outcome is known. Some systems call work aborted when it died; see
     `Ends.failure_codes`.
     """
     has_died = pl.any_horizontal(
@@ -98,8 +98,8 @@ def is_found_dead() -> pl.Expr:
     -----
     The work died between its last sign of life and that end. Each system knows which
     reasons mean that (`Ends.death_codes`, `Ends.death_messages`): those of an observer that
-    looked for the process and did not find it. A sweep by age and a person who kills prove
-    nothing about whether the work had died before.
+    looked for the process and did not find it. A sweep by age or a kill by a person does not
+    show that the work had already died.
     """
     codes = [code for known in all_systems() for code in known.ends.death_codes]
     messages = [message for known in all_systems() for message in known.ends.death_messages]
@@ -151,7 +151,7 @@ def cause_key() -> pl.Expr:
 
 
 def nouns_of(rows: pl.DataFrame) -> tuple[str, str]:
-    """What entities of these types are, as one and as several: runs, or turns of sessions.
+    """The noun for entities of these types, singular and plural: runs, or turns of sessions.
 
     Examples
     --------

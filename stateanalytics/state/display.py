@@ -1,8 +1,8 @@
-"""States in words, and what every combination of status, health and delivery means.
+"""States in words, and the meaning of every combination of status, health and delivery.
 
-A million rows hold a few hundred combinations. So the cascade, the display chain and
-the derived codes are evaluated over the table of all combinations, by the same rules
-that users apply to frames of their own, and rows look their words up.
+A million rows have only a few hundred combinations. So the cascade, the display chain and the
+derived codes are computed for a table of all combinations, by the same rules that users apply
+to their own frames, and each row looks up its combination.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from stateanalytics.state.policy import Policy
 SEPARATOR = " · "
 
 Segment = tuple[str, bool, bool]
-"""First label of the chain; is the outcome terminal; is it a success."""
+"""The first label of the chain; whether the outcome is terminal; whether it is a success."""
 
 
 def label(word: str) -> str:
-    """A word of a vocabulary as people read it.
+    """A word of a vocabulary as a label for people.
 
     Examples
     --------
@@ -69,9 +69,9 @@ def chain(segment: Segment, health: str | None, delivery: str | None, *, verbose
     Parameters
     ----------
     segment : (str, bool, bool)
-        First label; is there a terminal outcome; is it a success.
+        The first label; whether the outcome is terminal; whether it is a success.
     health, delivery : str or None
-        Words of their axes; None: does not apply.
+        Words of these axes; None: the axis does not apply.
     verbose : bool
         Keep the segments that ADR-0033 omits because all is well.
 
@@ -118,9 +118,9 @@ def segment_of(cell: StatusCell) -> Segment:
 
 
 def effective_states(cell: StatusCell) -> tuple[str | None, str | None]:
-    """ADR-0025's word for lists, and the one while the health is stale.
+    """ADR-0025's word for lists, and its word while the health is stale.
 
-    None for a text that no table has: it is shown as it is stored.
+    None for a text that no table has; it is shown as stored.
     """
     if cell.word is None and (cell.raw_status or not cell.is_known_text):
         return (cell.raw_status, cell.raw_status)
@@ -190,7 +190,7 @@ _RESTS = (
     *(f" {count} h" for count in range(24)),
 )
 _LARGE_WORDS = pl.Series(_LARGE)
-# A rest of zero is not shown.
+# A second part of zero, as in "2 h 0 min", is not shown.
 _REST_WORDS = pl.Series([None if text.startswith(" 0 ") else text for text in _RESTS])
 
 
@@ -198,10 +198,10 @@ REASON_HEALTHS = (
     "due", "idle", "degraded", "disconnected", "blocked",
     "stalled", "misfired", "process_dead", "orphaned", "unknown",
 )  # fmt: skip
-"""Healths that need explaining, so that a reason is derived."""
+"""Healths for which a reason is derived."""
 
 REASON_DELIVERIES = ("partial", "missing", "invalid")
-"""Deliveries that need explaining."""
+"""Deliveries for which a reason is derived."""
 
 _DOMAIN = f"{TEMPORARY}domain"
 _DERIVED = f"{TEMPORARY}derived"
@@ -239,7 +239,7 @@ def delivery_code(entity: str, delivery: str | None) -> str | None:
 def add_code(frame: Frame, table: StatusTable, axis: str, into: str) -> Frame:
     """Add the derived code of one axis, ``health`` or ``delivery``, by the rule that fired.
 
-    Null where none is needed, and where the system recorded the axis or that code itself.
+    Null if none is needed, or if the system itself recorded the axis or that code.
     """
     named = [domain(cell.entity_type) for cell in table.all]
     domains = tuple(dict.fromkeys(named))
@@ -262,7 +262,7 @@ def add_code(frame: Frame, table: StatusTable, axis: str, into: str) -> Frame:
 
 
 def _without_recorded(frame: Frame, into: str) -> Frame:
-    """Derived codes, null where they are among the recorded ones: one cause has one reason."""
+    """Derived codes, null where the system recorded the same code, so that none is there twice."""
     comma = nw.lit(schema.CODE_SEPARATOR)
     listed = nw.concat_str(comma, nw.col("recorded_reason_codes"), comma)
     code = nw.concat_str(comma, nw.col(into), comma)
@@ -288,7 +288,7 @@ _CLASS = f"{TEMPORARY}class"
 
 @dataclass(frozen=True)
 class StatusClass:
-    """Statuses of the same meaning, whatever the type of the entity.
+    """Statuses with the same meaning, for all types of entities.
 
     Attributes
     ----------
@@ -327,7 +327,7 @@ def signatures_of(
     kinds = [StatusClass.of(cell) for cell in cells]
     classes = list(dict.fromkeys(kinds))
     number = {kind: n for n, kind in enumerate(classes)}
-    # One chunk: looking up in several is four times slower.
+    # In one chunk, because lookups in several chunks are four times slower.
     table = derive_severity(_combinations(classes, policy), policy=policy).rechunk()
     severities, tones = words_by_number(policy)
     words = {
@@ -351,7 +351,7 @@ def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
     """Every class with every health and delivery, in the order of `SIGNATURE`."""
     pairs = [(health, delivery) for health in HEALTH_OR_NONE for delivery in DELIVERY_OR_NONE]
     healths, deliveries = zip(*pairs, strict=True)
-    # Hundreds of classes have a few segments and domains between them.
+    # Hundreds of classes share a few segments and domains.
     displays = {
         segment: [chain(segment, *pair, verbose=policy.is_display_verbose) for pair in pairs]
         for segment in {status.segment for status in classes}
@@ -360,7 +360,7 @@ def _combinations(classes: list[StatusClass], policy: Policy) -> pl.DataFrame:
         named: [derived_codes(named, *pair) for pair in pairs]
         for named in {status.domain for status in classes}
     }
-    # ADR-0025 never shows a lone "Running" then, but "stale running".
+    # For a silent health ADR-0025 shows "stale running" and never just "running".
     is_stale = [health in SILENT_HEALTHS for health in healths]
     of_class = [
         {
@@ -382,7 +382,7 @@ def add_words(frame: Frame, policy: Policy, *, has_recorded: bool) -> Frame:
     class_of_cell, words = signatures_of(policy, has_recorded=has_recorded)
     n_healths, n_deliveries = len(HEALTH_OR_NONE), len(DELIVERY_OR_NONE)
     classed = lookup(frame, {_CLASS: (CELL, class_of_cell)})
-    # There are more combinations than 16 bits can number.
+    # 32 bits, because there are too many combinations for 16.
     place = (nw.col(_CLASS).cast(nw.Int32) * n_healths + nw.col(HEALTH)) * n_deliveries + nw.col(
         DELIVERY
     )

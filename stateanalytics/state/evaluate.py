@@ -1,12 +1,11 @@
 """All rules over all rows: from entities to the small numbers that states are read from.
 
-The steps follow each other: columns without a value are dropped, moments become ages,
-statuses become cells, rules that read a row alone are applied, facts of linked rows are
-joined, and the rules that read those are applied.
+The steps are: drop columns without values, turn times into ages and statuses into cells, apply
+the rules that need only the row itself, join facts of linked rows, and apply the rules that
+need those.
 
-Only plays, shows, engine runs and schedules depend on other rows. The facts for them
-are gathered into one small frame with unique keys and joined; a frame without any of them
-skips that.
+Only plays, shows, engine runs and schedules depend on other rows. The facts for them are
+collected in one small frame with unique keys and joined. Without such entities this is skipped.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ _KIND_OF: dict[Any, engines.Kind] = {
 
 
 def kinds_of(*names: str) -> dict[str, engines.Kind]:
-    """What columns of ``entities`` hold."""
+    """The kind of each of these columns of ``entities``."""
     return {column.name: _KIND_OF[column.dtype] for column in schema.ENTITIES.named(*names)}
 
 
@@ -97,26 +96,26 @@ RECORDED = kinds_of(
     *("retry_code", "n_questions", "n_unknown_finishes", "is_resume_claimed"),
     "patience_s",
 )
-"""The columns of ``entities`` that states are read off too, where there are any."""
+"""Further columns of ``entities`` that states use if they exist."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Every entity with the rules that fired, before anything is put into words.
+    """Every entity with the rules that fired, as numbers and not yet in words.
 
     Attributes
     ----------
     adapter : EngineAdapter
-        How the result goes back to the caller.
+        Converts the result to the kind of frame of the caller.
     frame : narwhals.LazyFrame
         One row per entity, in the order of the input, with ``age_s``, ``silence_s``,
         ``updated_age_s`` and the positions that the rules found.
     table : StatusTable
-        What the positions of statuses mean.
+        The meaning of the positions of statuses.
     policy : Policy
     as_of : datetime
     has_unnamed : bool
-        Are there statuses that no table has; assumed of a frame that is not in memory.
+        Whether there are statuses that no table has; assumed if the frame is not in memory.
     """
 
     adapter: engines.EngineAdapter
@@ -164,7 +163,7 @@ def evaluate(
     own = _with_own_rules(rules.table.add(engines.add_ages(frame, moment, _AGES)), rules, chosen)
     has_others = has_links = has_unnamed = True
     if adapter.is_eager:
-        # Rules for kinds of rows that are not there cost nothing.
+        # This shows which kinds of rows exist, so that rules for others are skipped.
         own = own.collect().lazy()
         has_others, has_links, has_unnamed = own.select(rules.contents).collect().row(0)
     if has_links:
@@ -200,10 +199,10 @@ def _without_empty_columns(
     needed: dict[str, engines.Kind],
     optional: dict[str, engines.Kind],
 ) -> tuple[engines.Frame, bool]:
-    """The columns that rules read, nulls where there is no value; and is anything recorded.
+    """The columns that rules need, null where absent; and whether any state is recorded.
 
-    A column without a value counts as absent: rules for it would only cost time. DuckDB
-    counts values faster than it plans those rules; Spark would start a job for it.
+    A column without any value counts as absent, which saves the time of its rules. DuckDB
+    counts values faster than it plans such rules; on Spark it would need a job, so it is not done.
     """
     frame, filled = adapter.frame, set(optional)
     if optional and (adapter.is_eager or frame.implementation.is_duckdb()):
@@ -237,11 +236,11 @@ class _Rules:
     ----------
     table : StatusTable
     of_row : tuple of narwhals.Expr
-        Numbers of the rules that a row alone decides: a session's health, the delivery.
+        Numbers of the rules that need only the row: the health of sessions, and the delivery.
     of_all : tuple of narwhals.Expr
-        The rule of everyone's health, and the delivery, with the facts of linked rows.
+        The rule of every health, and the delivery, with the facts of linked rows.
     contents : tuple of narwhals.Expr
-        Over all rows: are there entities that are no sessions, entities that depend on
+        Over all rows: whether there are entities other than sessions, entities that depend on
         other rows, and statuses that no table has.
     """
 
@@ -251,7 +250,7 @@ class _Rules:
     contents: tuple[nw.Expr, ...]
 
 
-# Building the expressions takes longer than applying them to a small store that is reread.
+# Cached, because for a small store building the expressions takes longer than applying them.
 @lru_cache(maxsize=8)
 def _rules(policy: Policy, *, has_recorded: bool) -> _Rules:
     table = StatusTable(policy, has_recorded)
@@ -284,7 +283,7 @@ def _rules(policy: Policy, *, has_recorded: bool) -> _Rules:
 
 
 def _with_own_rules(frame: engines.Frame, rules: _Rules, policy: Policy) -> engines.Frame:
-    """Rows with what they show by themselves: a session's health, the delivery."""
+    """Rows with the health of sessions and the delivery, which need no other rows."""
     if not rules.table.has_recorded:
         ruled = frame.with_columns(rules.of_row)
         return engines.lookup(ruled, {DELIVERY: (DELIVERY_RULE, delivery_values())})
@@ -299,14 +298,14 @@ def _with_own_rules(frame: engines.Frame, rules: _Rules, policy: Policy) -> engi
 
 
 def add_links(own: engines.Frame, table: StatusTable) -> engines.Frame:
-    """Add the facts of linked rows: of the session that works for a row, and of its children.
+    """Add facts of linked rows: of the session that works for a row, and of its children.
 
     Parameters
     ----------
     own : narwhals.LazyFrame
         Entities with their cell, their session's rule and their delivery.
     table : StatusTable
-        What cells mean.
+        The meaning of cells.
 
     Returns
     -------
@@ -319,7 +318,7 @@ def add_links(own: engines.Frame, table: StatusTable) -> engines.Frame:
         return with_session.join(sessions, on=_SESSION_KEY, how="left").join(
             children, on=list(ENTITY_KEY), how="left"
         )
-    # Joined by the number of the row: one integer to compare instead of four texts.
+    # Joined by row number, so that one integer is compared instead of four texts.
     rows = own.to_native().with_row_index(_ROW)
     wrapped: engines.Frame = nw.from_native(rows)
     linked = wrapped.filter(table.is_type(*_LINKED)).select(_ROW, *ENTITY_KEY, _session_id(table))
@@ -335,7 +334,7 @@ def add_links(own: engines.Frame, table: StatusTable) -> engines.Frame:
 
 
 def _session_id(table: StatusTable) -> nw.Expr:
-    """The session that works for the row, where one does."""
+    """The session that works for the row; null: none does."""
     return nw.when(table.is_type("play", "engine_run")).then(nw.col("session_id")).alias(_SESSION)
 
 

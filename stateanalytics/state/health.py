@@ -1,11 +1,11 @@
 """ADR-0033's health, per entity type, and the severity of states, both in bulk.
 
-Health is whether the runtime of an entity is well. Each rule is a named expression that is true
-or false, never null; the first that is true gives the health. Sessions are judged by ADR-0024's
-classifier, whose words are translated by *evidence*: only a process that was looked for and not
-found is dead, silence makes it stalled. What is over carries no running-time health. A health
-that a system recorded itself goes first, then the limits of its own that its open work has.
-Severity is how much attention a state needs: a cascade over three axes.
+Health describes the runtime of an entity. Each rule is a named expression that is true or false,
+never null; the first true rule gives the health. Sessions are judged by ADR-0024's classifier,
+whose words are translated by *evidence*: a process is dead only if it was looked for and not
+found, and silence alone makes it stalled. Work that is over has no runtime health. A health that
+a system recorded takes precedence, then the limits that the system has for open work.
+Severity is how much attention a state needs: a cascade of rules over three axes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from stateanalytics.state.policy import AXES, Policy
 from stateanalytics.systems import limits_of_systems
 
 LIMITS = (
-    # Silent for at least this long: stalled; dead, where nothing claims to resume it.
+    # Silence from which work is stalled, or dead if nothing claims to resume it.
     *("stalled_after_s", "dead_after_s"),
     # Factor of both while a part of it is running.
     "tool_factor",
-    # A retry that is later than that is overdue: stalled.
+    # A retry that is overdue by more than this is stalled.
     "retry_grace_s",
-    # This many steps with an unknown end make it degraded (runaway).
+    # So many steps with an unknown end make work degraded (runaway).
     "min_runaway_steps",
 )
 """Every limit that a system can have."""
 
 SIGN_AGE, DUE_AGE = f"{TEMPORARY}sign_age_s", f"{TEMPORARY}due_age_s"
-"""Ages of the last sign of life, and of what is due; negative: it is due later."""
+"""Ages of the last sign of life and of a due time; negative: it is due later."""
 
 RUNAWAY = f"{TEMPORARY}is_runaway"
 _SYSTEM = f"{TEMPORARY}system"
@@ -44,7 +44,7 @@ _LIMIT = {name: f"{TEMPORARY}{name}" for name in LIMITS}
 
 
 def add_limits(frame: Frame, policy: Policy) -> Frame:
-    """Add the limits of each row's system, and `RUNAWAY`: has it run in circles for too long."""
+    """Add the limits of each row's system, and `RUNAWAY`: whether it loops for too long."""
     systems = tuple(limits_of_systems())
     coded = encode(frame, {_SYSTEM: ("system", systems)})
     limits = {
@@ -56,7 +56,7 @@ def add_limits(frame: Frame, policy: Policy) -> Frame:
 
 
 def open_work_rules(table: StatusTable) -> dict[str, nw.Expr]:
-    """The rules as expressions by name, over `SIGN_AGE`, `DUE_AGE` and what `add_limits` added."""
+    """The rules by name, over `SIGN_AGE`, `DUE_AGE` and the columns of `add_limits`."""
     is_open = table.where(lambda cell: cell.is_recorded and cell.lifecycle == "running")
     is_judged = is_open & ~nw.col(_SYSTEM).is_null() & nw.col("recorded_health").is_null()
     waits = ~nw.col("retry_code").is_null()
@@ -86,17 +86,17 @@ HEALTH_RULE = f"{TEMPORARY}health_rule"
 HEALTH = f"{TEMPORARY}health"
 
 MESSAGE_AGE = f"{TEMPORARY}message_age_s"
-"""Column: how long ago the last message of a row was, in seconds."""
+"""Column: the age of the last message of a row in seconds."""
 
 RUNNING_LIKE = ("running", "redoing", "running_complete")
-"""Stored statuses of a play at work; one that is gated waits for a verdict."""
+"""Stored statuses of a play that works. A gated play waits for a verdict and is not among them."""
 
 BLOCKED_LIKE = ("blocked", "escalated", "gate_failed")
 """Stored statuses of a play that hold up its show."""
 
 
 class RuleHealth(NamedTuple):
-    """What a rule means.
+    """The meaning of a rule.
 
     Attributes
     ----------
@@ -118,9 +118,9 @@ class RuleHealth(NamedTuple):
     code: str | None = None
 
 
-# Those of sessions are the rules of `session_health.RULE_WORDS`, translated
-# (NORMALIZED_STATE 4), and before that of death the two for what nobody saw: the classifier
-# takes a process nobody looked for as gone.
+# The rules of sessions are a translation of `session_health.RULE_WORDS` (NORMALIZED_STATE 4).
+# Two rules for unobserved work come before that of death, because the classifier takes a process
+# that nobody looked for as gone.
 _LISTED = package_table("stateanalytics.state", "health_rules.csv", RuleHealth)
 _RECORDED = (RuleHealth(f"recorded_{word}", word) for word in schema.HEALTHS)
 _NONE_RECORDED = RuleHealth(f"recorded_{schema.NO_WORD}", None)
@@ -131,10 +131,10 @@ _NUMBERS = {name: number for number, name in enumerate(RULES)}
 
 
 IS_QUIET = f"{TEMPORARY}is_quiet"
-"""Column: has the session that works for a row one of `SILENT_HEALTHS`; null: no such row."""
+"""Column: whether the session that works for a row has a silent health; null: no session."""
 
 HAS_RUNNING, HAS_BLOCKED = f"{TEMPORARY}has_running", f"{TEMPORARY}has_blocked"
-"""Columns: of a show its plays, of a schedule its fires; null: no such row."""
+"""Columns about the plays of a show or the fires of a schedule; null: there are none."""
 
 RECORDED_WORDS = (*schema.HEALTHS, schema.NO_WORD)
 FIRST_RECORDED = _NUMBERS[f"recorded_{RECORDED_WORDS[0]}"]
@@ -156,7 +156,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
     ``n_messages``, `MESSAGE_AGE`, ``age_s`` and ``has_stale_locks``.
     """
     limits = {**dict(policy.stalled_after_s), "default": policy.stalled_after_default_s}
-    # A moment that nobody recorded is no silence; to the recorder it is 1970.
+    # Without a recorded time there is no silence; the recorder itself takes it as 1970.
     never_s = float("inf") if policy.is_unseen_dead else 0.0
 
     def of_sessions(*, is_terminal: bool | None) -> nw.Expr:
@@ -172,7 +172,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         process_alive=nw.col("process_alive"),
         has_output=nw.col("has_artifacts").fill_null(value=False)
         | (nw.col("n_messages").fill_null(0) != 0)
-        # The list of messages may be empty or lost; a message after the start is one all the same.
+        # The list of messages may be lost, but a message time after the start shows one.
         | (nw.col(MESSAGE_AGE) < nw.col("age_s")).fill_null(value=False),
         has_stale_locks=nw.col("has_stale_locks"),
     )
@@ -189,7 +189,7 @@ def session_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
 
 
 def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
-    """The rules for everything but sessions, by their number in `RULES`.
+    """The rules for all entities except sessions, by their number in `RULES`.
 
     They read ``silence_s`` and ``updated_age_s``, ``age_s``, `SIGN_AGE` and `DUE_AGE`,
     ``cadence_s`` and ``n_running`` of schedules, and what `evaluate.add_links` adds.
@@ -204,7 +204,7 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         return expression.fill_null(value=False)
 
     quiet, has_running = nw.col(IS_QUIET) == 1, nw.col(HAS_RUNNING) == 1
-    # A moment that nobody recorded is unknown; to the recorder it is 1970.
+    # Without a recorded time the silence is unknown; the recorder itself takes it as 1970.
     never_s = nw.lit(float("inf") if policy.is_unseen_dead else None, nw.Float64)
     silence_s = nw.coalesce(nw.col("silence_s"), never_s)
     unwritten_s = nw.coalesce(nw.col("updated_age_s"), nw.col("age_s"), never_s)
@@ -231,7 +231,7 @@ def entity_rules(table: StatusTable, policy: Policy) -> dict[int, nw.Expr]:
         "schedule_off": table.has_status("schedule", "disabled"),
         "schedule_misfired": is_on & yes((cadence > 0) & (sign_age_s > late_s)),
         "schedule_running": is_on & (yes(n_running > 0) | yes(has_running)),
-        # Without a cadence there is only the planned time: what has not fired by now missed it.
+        # Without a cadence only the planned time counts: a schedule that is late has missed it.
         "schedule_overdue": is_on
         & ~yes(cadence > 0)
         & yes(due_age_s > policy.overdue_grace_s)
@@ -271,7 +271,7 @@ def derive_severity(
         Whose cascade; default `Policy.v1`, which is ADR-0033's.
     with_evidence : bool
         Also keep one Boolean column per rule, named by its condition, such as
-        ``health is stalled``: was it true, whichever rule fired first.
+        ``health is stalled``: whether it was true, whichever rule fired first.
 
     Returns
     -------
@@ -332,7 +332,7 @@ def severity_rules(
     codes : mapping of str to str
         Axis to the column that holds its words as positions.
     words : mapping of str to sequence of str
-        Axis to the word that each position means; several may mean the same.
+        Axis to the word of each position; several positions may have the same word.
 
     Returns
     -------
@@ -352,7 +352,7 @@ def severity_rules(
 
 
 def words_by_number(policy: Policy) -> tuple[list[str | None], list[str | None]]:
-    """Severity and tone at the number of each rule; None at numbers no rule has."""
+    """Severity and tone by the number of the rule; None at unused numbers."""
     by_number = {rule.number: rule for rule in policy.severity_rules}
     numbered = [by_number.get(number) for number in range(max(by_number) + 1)]
     return (

@@ -1,10 +1,9 @@
-"""What a stored status means: lifecycle, outcome, whether it is over; and what was delivered.
+"""The meaning of a stored status (lifecycle, outcome, whether it is over), and the delivery.
 
-Entity type and stored status together name one *cell* of a small table, which is
-filled for each policy from `vocabulary.STATUS_WORDS` and `vocabulary.ADR_WORDS`.
-Everything that follows from the status alone is looked up there. Where a system recorded
-the lifecycle in ADR-0033's words itself (``recorded_lifecycle``), that and the recorded
-outcome name the cell.
+The entity type and the stored status select one *cell* of a small table, which is made for each
+policy from `vocabulary.STATUS_WORDS` and `vocabulary.ADR_WORDS`. Everything that depends only on
+the status is looked up there. If a system recorded the lifecycle in ADR-0033's words
+(``recorded_lifecycle``), that and the recorded outcome select the cell.
 
 ADR-0033's delivery is whether an entity produced what it promised, by entity type.
 """
@@ -45,7 +44,7 @@ _PAIRS = (
     *((word, "unknown") for word in LIFECYCLES if word not in ("archived", "closed")),
     ("skipped", "skipped"),
 )
-"""Lifecycles with their outcomes; any other pair makes no sense and counts as unknown."""
+"""The valid pairs of lifecycle and outcome; any other pair counts as unknown."""
 _WORDS: dict[tuple[str | None, str | None], StatusWord] = {
     (word.entity_type, word.raw_status): word for word in (*STATUS_WORDS, *ADR_WORDS)
 }
@@ -53,7 +52,7 @@ _WORDS: dict[tuple[str | None, str | None], StatusWord] = {
 
 @dataclass(frozen=True)
 class StatusCell:
-    """One entity type with one stored status, and what that means under a policy.
+    """One entity type with one stored status, and its meaning under a policy.
 
     Attributes
     ----------
@@ -63,11 +62,11 @@ class StatusCell:
         The status as stored; None: none was stored, or (``is_known_text`` false) some
         text that no table has.
     is_known_text : bool
-        Is ``raw_status`` the text itself.
+        Whether ``raw_status`` is the text itself.
     word : StatusWord or None
-        What it is read as; None: outside of the vocabulary.
+        The word that it is read as; None: outside of the vocabulary.
     is_recorded : bool
-        Is the word its system's own, in ADR-0033's words, whatever the status.
+        Whether the system itself recorded the word, in the vocabulary of ADR-0033.
     """
 
     entity_type: str | None
@@ -88,23 +87,23 @@ class StatusCell:
 
     @property
     def is_terminal(self) -> bool | None:
-        """Is it over; None outside of the vocabulary, where it is not known."""
+        """Whether it is over; None: not known, outside of the vocabulary."""
         return self.word.is_terminal if self.word else None
 
     @property
     def is_legacy(self) -> bool:
-        """Is there no status to go by, so that rates must exclude it."""
+        """Whether it has no usable status, so that rates exclude it."""
         is_mirror = self.entity_type == "branch" and self.raw_status is None and self.is_known_text
         return self.lifecycle == "unknown" and not is_mirror
 
     @property
     def is_good_end(self) -> bool:
-        """Did it end well, under whatever name."""
+        """Whether it ended well, by any of the words for that."""
         return self.outcome in GOOD_ENDS
 
     @property
     def is_without_evidence(self) -> bool:
-        """Did it end well, but without the evidence that the completion gate looks for."""
+        """Whether it ended well without the evidence that the completion gate requires."""
         return self.word is not None and self.word.raw_status == "completed_empty"
 
 
@@ -115,9 +114,9 @@ class StatusTable:
     Attributes
     ----------
     policy : Policy
-        Whose readings of statuses count.
+        The policy, which may read a status as another one.
     has_recorded : bool
-        Are there cells for recorded lifecycles; a frame without any does without them.
+        Whether there are cells for recorded lifecycles, which some frames do not need.
 
     Examples
     --------
@@ -131,16 +130,16 @@ class StatusTable:
 
     @cached_property
     def statuses(self) -> tuple[str, ...]:
-        """Every text that some table or the policy names, the empty one first."""
+        """Every status that a table or the policy names, the empty text first."""
         words = (word.raw_status for word in (*STATUS_WORDS, *ADR_WORDS))
         read = (stored for _, stored, _ in self.policy.read_as if stored not in (NULL, EMPTY))
         return ("", *dict.fromkeys([*words, *read]))
 
     @cached_property
     def all(self) -> tuple[StatusCell, ...]:
-        """The cells in the order of their numbers: per type, null, the texts, any other.
+        """The cells in the order of their numbers: for each type null, the texts, any other.
 
-        Recorded ones, if any, come last.
+        Cells for recorded lifecycles come last.
         """
         stored = tuple(
             self._cell(entity_type, raw_status, is_known)
@@ -160,7 +159,7 @@ class StatusTable:
     def add(self, frame: Frame) -> Frame:
         """Add `CELL`, the number of each row's cell, from ``entity_type`` and ``raw_status``.
 
-        With recorded cells, ``recorded_lifecycle`` and ``recorded_outcome`` go first.
+        ``recorded_lifecycle`` and ``recorded_outcome`` take precedence if they are used.
         """
         words = {_STATUS: ("raw_status", self.statuses), _TYPE: ("entity_type", TYPES)}
         coded = encode(frame, words)
@@ -199,11 +198,11 @@ class StatusTable:
         return placed.with_columns(cell).drop(list(words))
 
     def is_type(self, *types: str | None) -> nw.Expr:
-        """Is the row of one of these types; never null."""
+        """Whether the row has one of these types; never null."""
         return self.where(lambda cell: cell.entity_type in types)
 
     def has_status(self, entity_type: str, *statuses: str) -> nw.Expr:
-        """Is the row of this type, and its status read as one of these; never null."""
+        """Whether the row has this type and one of these statuses as read; never null."""
         return self.where(
             lambda cell: (
                 cell.entity_type == entity_type
@@ -213,12 +212,12 @@ class StatusTable:
         )
 
     def where(self, holds: Callable[[StatusCell], bool | None]) -> nw.Expr:
-        """Is the row's cell one for which this holds; never null."""
+        """Whether a condition holds for the cell of the row; never null."""
         numbers = [number for number, cell in enumerate(self.all) if holds(cell)]
         runs = _runs(numbers)
         if not 0 < len(runs) <= _FEW:
             return nw.col(CELL).is_in(numbers)
-        # Cells of a type lie together; a range is cheaper than a set, above all in SQL.
+        # Cells of a type are adjacent, and a range is cheaper than a set, above all in SQL.
         return reduce(or_, (_within(first, last) for first, last in runs))
 
 
@@ -241,7 +240,7 @@ def _within(first: int, last: int) -> nw.Expr:
 
 
 def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Rising numbers as pairs of the first and the last of those that follow each other.
+    """Ascending numbers as ranges: the first and last number of each.
 
     Examples
     --------
@@ -256,10 +255,10 @@ def _runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
 
 DELIVERY_OR_NONE = (*schema.DELIVERIES, None)
 NO_DELIVERY = len(schema.DELIVERIES)
-"""Position in `DELIVERY_OR_NONE` of what has no delivery at all."""
+"""Position in `DELIVERY_OR_NONE` for entities without any delivery."""
 
 RECORDED_DELIVERIES = (*schema.DELIVERIES, schema.NO_WORD)
-"""What a system may record, by position as in `DELIVERY_OR_NONE`."""
+"""The deliveries that a system may record, by position as in `DELIVERY_OR_NONE`."""
 
 DELIVERY_RULE = f"{TEMPORARY}delivery_rule"
 DELIVERY = f"{TEMPORARY}delivery"
@@ -278,7 +277,7 @@ WORDS: Mapping[str, str | None] = {
     "required_missing": "missing",
     "not_verified": "unknown",
 }
-"""Every rule in order of precedence, and the delivery it means."""
+"""Every rule in order of precedence, with its delivery."""
 
 _NONE = ("invocation", "schedule", "team", "branch", "engine_run", "dispatch", None)
 _NOT_EXPECTED = ("show", "schedule_run", "play")
@@ -292,9 +291,9 @@ def delivery_rules(table: StatusTable) -> dict[str, nw.Expr]:
 
     Notes
     -----
-    A verdict of work that is not over is provisional, so it is ``unknown`` and never
-    missing. A failed verdict is ``missing`` however much else was produced;
-    ``n_required_missing`` and ``n_produced`` count both.
+    While work is open its verdict is provisional, so the delivery is ``unknown`` and never
+    ``missing``. After a failed verdict it is ``missing``, even if much was produced;
+    ``n_required_missing`` and ``n_produced`` have the counts.
     """
 
     def yes(expression: nw.Expr) -> nw.Expr:
@@ -318,5 +317,5 @@ def delivery_rules(table: StatusTable) -> dict[str, nw.Expr]:
 
 
 def delivery_values() -> tuple[int, ...]:
-    """Position in `DELIVERY_OR_NONE` of what each rule of `WORDS` means."""
+    """The position in `DELIVERY_OR_NONE` of the delivery of each rule of `WORDS`."""
     return tuple(DELIVERY_OR_NONE.index(word) for word in WORDS.values())

@@ -1,8 +1,8 @@
-"""What counts as bad, and after how long: one frozen, versioned value.
+"""The rules and thresholds of states as one frozen, versioned value.
 
-A `Policy` holds everything that a team may see differently: the severity cascade (an
-ordered list of rules, as data), the thresholds, and which stored words are read as
-others. `Policy.v1` is ADR-0033 to the letter.
+A `Policy` holds everything that a team may decide differently: the severity cascade (an ordered
+list of rules), the thresholds, and which stored words are read as others. `Policy.v1` is ADR-0033
+to the letter.
 """
 
 from __future__ import annotations
@@ -45,26 +45,26 @@ TONES_OF: Mapping[str, tuple[str, ...]] = {
 """ADR-0033's table: the tones that each severity may have."""
 
 NULL, EMPTY = "<null>", "<empty>"
-"""How a missing and an empty status are written where only words can be."""
+"""How a missing and an empty status are written in a policy."""
 
 
 @dataclass(frozen=True)
 class SeverityRule:
-    """One step of the cascade: when one axis holds one of these words, it is this bad.
+    """One step of the cascade: the severity of some words of one axis.
 
-    It sees neither the lifecycle nor a time: what is bad only after so long is a health first
+    It knows neither the lifecycle nor a time. A condition that depends on a time is a health first
     (`stateanalytics.state.health`).
 
     Attributes
     ----------
     number : int
-        What ``severity_rule`` shows; identifies the rule, its place is in the list.
+        Its number in ``severity_rule``. The order of rules is that of the list.
     axis : str or None
-        ``outcome``, ``health`` or ``delivery``; None for the last rule, which takes all.
+        ``outcome``, ``health`` or ``delivery``; None for the last rule, which is for all others.
     words : tuple of str
         Words of that axis.
     severity, tone : str
-        What follows.
+        The severity and tone of these words.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class SeverityRule:
 
     @property
     def name(self) -> str:
-        """The condition in words; also the name of its evidence."""
+        """The condition in words, which is also the name of its evidence column."""
         return f"{self.axis} is {' or '.join(self.words)}" if self.axis else "everything else"
 
 
@@ -103,34 +103,34 @@ CASCADE = (
 
 
 SIGN_LIMITS: Mapping[str, float] = {
-    # Equal calls in a row with equal results, and of which all fail; two that alternate;
-    # answers after which nothing was called (OpenHands).
+    # Equal calls in a row with equal results, or of which all fail; two alternating calls;
+    # answers without a call (OpenHands).
     "n_repeated": 4,
     "n_repeated_errors": 3,
     "n_alternating": 6,
     "n_answers": 3,
-    # Equal calls in a row of which the results are not known (gemini-cli).
+    # Equal calls in a row whose results are not known (gemini-cli).
     "n_repeated_unseen": 5,
-    # Refused calls of one thread; fewer where all of its calls are refused.
+    # Refused calls of one thread; fewer are enough if all of its calls are refused.
     "n_denied": 3,
-    # Failed calls to a server that is not there, or that a sandbox refuses.
+    # Failed calls to a server that does not run, or that a sandbox refuses.
     "n_down": 2,
-    # Failed calls where more fail than succeed, and where none succeeds.
+    # Failed calls if more fail than succeed, and if none succeeds.
     "n_failing": 5,
     "n_all_failing": 3,
     # Retries of requests to the provider.
     "n_retries": 3,
-    # Time from the end of a turn to the prompt that corrects it.
+    # The longest time from the end of a turn to a prompt that corrects it.
     "corrected_within_s": 120.0,
 }
 """Numbers from which calls and turns of one thread are a sign of struggle."""
 
 _PAIRS, LAYERED = ("stalled_after_s", "signs"), ("stalled_after_s", "signs", "read_as", "limits")
-"""Fields that a mapping is laid over, and does not replace."""
+"""Fields in which a mapping changes some values and keeps the others."""
 
 
 def laid_over(name: str, here: Iterable[tuple[Any, ...]], over: Mapping[str, Any]) -> Any:
-    """A layered field with the values of a mapping laid over it."""
+    """A layered field with some of its values replaced by those of a mapping."""
     given = over.items() if name in _PAIRS else _triples(name, over)
     merged = {tuple(keys): value for *keys, value in (*here, *given)}
     return tuple((*key, value) for key, value in merged.items())
@@ -190,7 +190,7 @@ def _flag(name: str, value: Any) -> bool:
 
 def _kinds(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     pairs = value.items() if isinstance(value, Mapping) else value
-    # Sorted, so that equal content is equal however it was written.
+    # Sorted, so that policies with the same content are equal.
     return tuple(sorted((_text(name, kind), _seconds(name, limit)) for kind, limit in pairs))
 
 
@@ -211,7 +211,7 @@ def _limits(name: str, value: Any) -> tuple[tuple[str, str, float], ...]:
         check_one_of(limit, tuple(of_system), f"limit of {system}")
         read = _count if limit.startswith("min_") else _seconds
         chosen[system, limit] = read(f"{system}.{limit}", given)
-    # Only what differs from the system's own, so that equal settings are equal policies.
+    # Values equal to the system's own are dropped, so that equal settings are equal policies.
     differing = ((*key, given) for key, given in chosen.items() if given != own[key[0]][key[1]])
     return tuple(sorted(differing))
 
@@ -287,7 +287,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = {
 
 
 def read_field(name: str, given: Any) -> Any:
-    """A field's value as the policy keeps it; what has no reader of its own is a duration.
+    """The value of a field as the policy keeps it; fields without a reader are durations.
 
     Raises
     ------
@@ -299,7 +299,7 @@ def read_field(name: str, given: Any) -> Any:
         return reader(name, given)
     except ArgumentError:
         raise
-    # Nested values of any shape are taken apart by the readers: what does not come apart so.
+    # Readers unpack nested values, which fails for a value of another shape.
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(
             f"{name} of a policy cannot hold {type(given).__name__} {_shown(given)}.",
@@ -308,7 +308,7 @@ def read_field(name: str, given: Any) -> Any:
 
 
 def _shown(given: Any) -> str:
-    """A value in few characters; a number of thousands of digits or an endless list in none."""
+    """A value in few characters, or nothing for huge numbers and endless lists."""
     try:
         return f"{in_short(given)}"
     except (ValueError, RecursionError):
@@ -423,9 +423,9 @@ class Policy:
 
     @classmethod
     def operator(cls) -> Policy:
-        """As v1, but blocked work is a warning and unknown states are worth a look (info).
+        """As v1, but blocked work is a warning and unknown states are info.
 
-        An open session that is stuck in a loop of calls needs attention.
+        An open session that is stuck in a loop of calls also needs attention.
         """
         before = {
             9: (SeverityRule(15, "health", ("blocked",), "warning", "warning"),),
@@ -617,7 +617,7 @@ class Policy:
         return raw_status
 
     def _digest(self) -> str:
-        # The limits in force, too: a release that changes one makes other states.
+        # The effective limits are included, because a release that changes one changes states.
         limits = {
             system: {name: self.limit(system, name) for name in own}
             for system, own in limits_of_systems().items()
@@ -628,7 +628,7 @@ class Policy:
 
 
 def _nested(triples: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    """Each first word with its second words and their values."""
+    """Triples as a mapping of mappings."""
     nested: dict[str, dict[str, Any]] = {}
     for first, second, value in triples:
         nested.setdefault(first, {})[second] = value
@@ -639,7 +639,7 @@ _SUCH_AS = 'policy=Policy.named("operator"), or one of your own from Policy.v1()
 
 
 def checked_policy(policy: object) -> Policy:
-    """The policy that a caller gave to a function, or v1; anything else is refused."""
+    """The policy that a caller gave, or v1 for None; anything else is an error."""
     chosen = Policy.v1() if policy is None else policy
     if not isinstance(chosen, Policy):
         raise ArgumentError(f"policy needs a Policy; found {in_short(chosen)}.", _SUCH_AS)

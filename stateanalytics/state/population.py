@@ -1,11 +1,10 @@
-"""Which rows a number counts, which it excludes, and which of them are independent.
+"""Which rows a number counts and excludes, and which of them are independent.
 
-A row belongs to a window by one rule: the moment it ended, else started,
-else was created. Work that is still open is judged at as-of; it belongs to every
-window that ends after it began.
+One rule places a row in a window: the time when it ended, else started, else was created. Open
+work is judged at as-of and belongs to every window that ends after it began.
 
-The sessions of one fan-out succeed and fail together. An interval or a test of runs counts
-independent units, not rows: shows, invocations, sessions; or projects, where there are many.
+The sessions of a fan-out succeed and fail together, so intervals and tests count independent
+units and not rows: shows, invocations or sessions, or projects if there are many.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
     from stateanalytics.stats.shares import ClusteredShare
 
 FEWEST_PROJECTS = 8
-"""Effective number of projects from which a project is the unit: its work is similar, too."""
+"""Effective number of projects from which a project is the unit: its runs are similar."""
 
 _SESSION = ["source", "system", "session_id"]
 
 
 def shows_of(entities: pl.DataFrame) -> pl.Series:
-    """The show that each entity's session plays in; null: none.
+    """The show that the session of each entity belongs to; null: none.
 
     Parameters
     ----------
@@ -113,7 +112,7 @@ def sampling_units(runs: pl.DataFrame) -> tuple[pl.Series, str]:
 
 
 def _sampling_unit(runs: pl.DataFrame) -> tuple[pl.Expr, pl.Expr, str]:
-    """The unit of each run, whether that is its project, and what it is else."""
+    """The unit of each run, whether units are projects, and the name of the unit otherwise."""
     if "invocation_id" not in runs.columns:
         return pl.int_range(pl.len()), pl.lit(value=False), "run"
     if "incident_id" in runs.columns:
@@ -184,7 +183,7 @@ def rows_of(
     states: pl.DataFrame | None = None,
     rows: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """The `population` of all time: what is at hand of it, else derived.
+    """The `population` of all time, derived unless the caller already has it.
 
     Parameters
     ----------
@@ -195,11 +194,11 @@ def rows_of(
     states : polars.DataFrame, optional
         The states of the snapshot.
     rows : polars.DataFrame, optional
-        The population itself; given back as it is.
+        The population itself, which is returned as it is.
     """
     if rows is not None:
         return rows
-    # States refuse what is no snapshot.
+    # `states_at_hand` raises if this is no snapshot.
     judged = states_at_hand(snap, states, policy=policy)
     return population(snap.entities, judged, as_of=snap.as_of)
 
@@ -209,7 +208,7 @@ def within(
 ) -> Rows:
     """Rows of a `population` of all time that belong to a window.
 
-    With ``sources``, without open work of those that do not reach into it.
+    With ``sources``, open work of sources without data in the window is excluded.
     """
     here = rows.filter(_is_within(window, as_of))
     if sources is None:
@@ -218,9 +217,9 @@ def within(
 
 
 def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
-    """Sources whose newest row is older than a window; none if there are no others.
+    """Sources whose newest row is older than a window; none if that holds for all sources.
 
-    When an archive collected a source changes nothing: a store is read just now.
+    The time when an archive collected a source does not matter.
     """
     if sources.height < 2:
         return sources.clear()
@@ -229,7 +228,7 @@ def outdated_sources(sources: pl.DataFrame, window: Window) -> pl.DataFrame:
 
 
 def is_open_in(outdated: pl.DataFrame) -> pl.Expr:
-    """Whether open work is of one of these `outdated_sources`: it would look dead."""
+    """Whether a row is open work of one of these `outdated_sources`, where it would look dead."""
     return pl.col("is_open") & pl.col("source").is_in(outdated["source"].implode())
 
 
@@ -247,7 +246,7 @@ def counted(rows: pl.DataFrame, entity_type: str | None = None) -> pl.DataFrame:
 
 
 def is_counted(entity_type: str | None = None) -> pl.Expr:
-    """Which rows of a `population` `counted` keeps, as an expression."""
+    """Whether `counted` keeps a row of a `population`."""
     is_asked = ~pl.col("is_mirror") if entity_type is None else pl.col("entity_type") == entity_type
     return pl.col("left_out").is_null() & is_asked
 
@@ -270,7 +269,7 @@ def _is_legacy() -> pl.Expr:
 
 
 def is_open() -> pl.Expr:
-    """Whether work has not ended, by a status that is understood; of states."""
+    """Whether work has not ended, by a known status; over states."""
     return ~_is_legacy() & ~pl.col("is_terminal").fill_null(False)
 
 
@@ -293,7 +292,7 @@ def _is_within(window: Window, as_of: datetime) -> pl.Expr:
     began = pl.coalesce("started_at", "created_at")
     is_open_in_window = pl.col("is_open") & (began < instant(window.until)).fill_null(True)
     has_ended_in_window = ~pl.col("is_open") & window.holds("placed_at")
-    # Lost to every window otherwise: a clock that was wrong, or an as-of in the past.
+    # Future rows, by a wrong clock or an as-of in the past, would otherwise be in no window.
     is_future = (pl.col("left_out") == "future").fill_null(False) & (window.until > as_of)
     return is_open_in_window | has_ended_in_window | is_future | _stored_moment().is_null()
 
@@ -312,9 +311,9 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
     Returns
     -------
     polars.Series of Boolean, shape (n_entities,)
-        Never null. A turn without a start, or that shares the start of the last one,
-        counts as the last: rather one row too few than one work twice. A row of another
-        type with the id of a session repeats it, as the run of an engine.
+        Never null. A turn without a start, or with the start of the last one, counts as the
+        last, because one row too few is better than the same work twice. A row of another type
+        with the id of a session repeats that session, such as the run of an engine.
 
     Examples
     --------
@@ -340,7 +339,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
         is_part |= own & entity_type.is_in(known.runs.part_types)
         is_repeated |= own & (entity_type == pl.lit(known.runs.repeated_type, pl.String))
     is_last = is_repeated & (pl.col("started_at") >= last).fill_null(True)
-    # Most systems repeat nothing, and to look for the last of everything takes long.
+    # Skipped for systems without repetition, because looking for last turns takes long.
     repeats = [known.name for known in all_systems() if known.runs.repeated_type]
     has_repeated = any((entities["system"] == name).any() for name in repeats)
     is_elsewhere = is_part | is_last if has_repeated else is_part
@@ -350,7 +349,7 @@ def is_mirror(entities: pl.DataFrame, driven: pl.Series | None = None) -> pl.Ser
 
 @cache
 def part_types() -> tuple[str, ...]:
-    """Types of which every row repeats another one, in whatever system."""
+    """Types whose rows always repeat another row, of all systems."""
     return tuple(dict.fromkeys(name for known in all_systems() for name in known.runs.part_types))
 
 
@@ -361,13 +360,13 @@ HEADLINE: Mapping[str, str] = {
     "unresolved": "share of open runs",
     "incidents": "incidents",
 }
-"""The names of the numbers, and what each is counted in."""
+"""The names of the numbers, and the unit of each."""
 
 
 class Count(NamedTuple):
-    """How many, and of how many; of None: a count, and no share.
+    """A number and what it is a share of (``of``; None: it is a count and no share).
 
-    ``sure`` of a share has its number of independent units; ``unit`` is what one of them is.
+    ``sure`` is the share with its number of independent units; ``unit`` is their name.
     """
 
     n: int
@@ -384,7 +383,7 @@ def count_headline(runs: pl.DataFrame, n_incidents: int) -> dict[str, Count]:
     runs : polars.DataFrame
         The sessions of a window that rates count: `population.counted` of a `population`.
     n_incidents : int
-        Incidents among the failed ones; their messages show which belong together.
+        The number of incidents among the failed ones.
 
     Returns
     -------
@@ -432,7 +431,7 @@ def count_headlines(
 
 
 def share_of(runs: pl.DataFrame, is_hit: pl.Expr) -> Count:
-    """How many of some runs have a property, with the independent units that this rests on."""
+    """The share of runs with a property, with the number of independent units behind it."""
     return _share(_units_hit(runs, is_hit).collect(), runs, is_hit)
 
 

@@ -1,4 +1,4 @@
-"""Why a state is what it is: stored and derived reasons, and the registry of their codes."""
+"""The reasons of states, stored and derived, and the registry of their codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from stateanalytics.systems import all_systems
 from stateanalytics.systems.base import codes_from_csv
 
 DOMAINS = (*TABLES, "run", "schedule_definition", "system", "knowledge")
-"""First segments: domains of the recorders, ADR-0033's entity types, and those we infer about."""
+"""First segments of codes: domains of recorders, entity types of ADR-0033, and our own."""
 
 
 class _InferredCause(NamedTuple):
@@ -46,7 +46,7 @@ class _InferredCause(NamedTuple):
 
 
 def _inferred() -> Iterator[ReasonCode]:
-    """The codes of inferred reasons, for every entity type that they are inferred about."""
+    """The codes of inferred reasons, for each entity type that has them."""
     causes = package_table("stateanalytics.state", "inferred_codes.csv", _InferredCause)
     for entity_type in TABLES:
         for cause in causes:
@@ -62,7 +62,7 @@ def _inferred() -> Iterator[ReasonCode]:
 
 
 def _registry() -> Mapping[str, ReasonCode]:
-    """All codes; ADR-0033's words come before a system's, an earlier system's before a later."""
+    """All codes. ADR-0033 takes precedence over systems, and earlier systems over later ones."""
     everything = (
         *_inferred(),
         *(code for system in reversed(all_systems()) for code in system.words.reason_codes()),
@@ -120,7 +120,7 @@ NEEDED_TOO = kinds_of(
 """The columns of ``entities`` that reasons read beyond those of `evaluate.NEEDED`."""
 
 UNEXPLAINED_OUTCOMES = ("failed", "timed_out", "aborted")
-"""Outcomes that need a reason even where none was recorded."""
+"""Outcomes that get a reason even if none was recorded."""
 
 _CLAIMS = schema.CLAIM_STATUSES
 _COLUMNS = schema.REASONS.dtypes.names()
@@ -152,10 +152,10 @@ class Cause:
     message : str
         In words.
     detail : str
-        What follows in the message, and is the evidence: empty where that is the numbers
-        of the row; `NO_DETAIL` where the message is the whole of it.
+        The end of the message, which is also the evidence. Empty: the numbers of the row are
+        added instead. `NO_DETAIL`: the message is complete without it.
     confidence : float
-        That this explains the state: lower where nobody looked at the process.
+        That this explains the state. It is lower if nobody looked at the process.
     claim : str
         How it is known: ADR-0033's claim status.
     """
@@ -168,13 +168,13 @@ class Cause:
 
     @property
     def text(self) -> str:
-        """The message, or what of it comes before the numbers."""
+        """The message, or its part before the numbers."""
         if self.detail == NO_DETAIL:
             return self.message
         return f"{self.message}: {self.detail}." if self.detail else f"{self.message}: "
 
     def evidence(self, rule: str) -> str:
-        """The evidence, or what of it comes before the numbers."""
+        """The evidence, or its part before the numbers."""
         begin = f'[{{"kind":"rule","id":"{rule}","detail":"'
         detail = self.message if self.detail == NO_DETAIL else self.detail
         return f"{begin}{detail}{_END}" if detail else begin
@@ -184,7 +184,7 @@ CAUSES: Mapping[str, Cause] = {
     cause.rule: cause
     for cause in package_table("stateanalytics.state", "derived_reasons.csv", Cause)
 }
-"""Every rule that a derived reason names, with the words of the reason."""
+"""Every rule with a derived reason, and the words of the reason."""
 
 _HEALTH_CAUSES = [rule.evidence or "status_unknown" for rule in RULES.values()]
 _DELIVERY_CAUSES = [
@@ -259,11 +259,11 @@ def _held(evaluation: Evaluation, rows: engines.Frame) -> engines.Frame:
 
 
 def _has_stored(table: lifecycle.StatusTable) -> nw.Expr:
-    """Is the stored reason one of the row; never null."""
+    """Whether the row has a stored reason; never null."""
     has_reason = ~nw.col("reason_code").is_null() | ~nw.col("reason_message").is_null()
     if not table.has_recorded:
         return has_reason
-    # Recorded reasons hold the stored one; the error text of a recorded state is none.
+    # Recorded reasons include the stored one. The error text of a recorded state is no reason.
     is_text_only = table.where(lambda cell: cell.is_recorded) & nw.col("reason_code").is_null()
     return has_reason & nw.col("recorded_reasons").is_null() & ~is_text_only
 
@@ -283,7 +283,7 @@ def _stored(evaluation: Evaluation) -> engines.Frame:
 
 
 def add_unexplained(frame: engines.Frame, table: lifecycle.StatusTable, into: str) -> engines.Frame:
-    """Add the code of what ended badly without any reason; null where there is one."""
+    """Add the code for a bad end without any reason; null where there is a reason."""
     codes = [
         f"{display.domain(cell.entity_type)}.{cell.outcome}.unexplained"
         if cell.outcome in UNEXPLAINED_OUTCOMES
@@ -320,7 +320,7 @@ def _coded(rows: engines.Frame, evaluation: Evaluation, axis: str) -> engines.Fr
 
 
 def _n_recorded() -> nw.Expr:
-    """How many reasons were recorded: their codes are joined."""
+    """The number of recorded reasons, from their joined codes."""
     codes = nw.col("recorded_reason_codes")
     between = codes.str.replace_all(schema.CODE_SEPARATOR, "", literal=True).str.len_chars()
     n_between = (codes.str.len_chars() - between) // len(schema.CODE_SEPARATOR)
@@ -328,7 +328,7 @@ def _n_recorded() -> nw.Expr:
 
 
 def _first_derived(evaluation: Evaluation) -> nw.Expr:
-    """The order of the first derived reason: after the stored one, and after recorded ones."""
+    """The order of the first derived reason, after stored and recorded ones."""
     if not evaluation.table.has_recorded:
         return _FIRST
     return nw.max_horizontal(_n_recorded(), _FIRST)
@@ -346,14 +346,14 @@ def _of_delivery(evaluation: Evaluation) -> list[engines.Frame]:
 
 
 def runaway_code() -> nw.Expr:
-    """The code of work that runs in circles, unless that is its health already."""
+    """The code of work that loops, unless its health says so already."""
     is_health = nw.col(HEALTH_RULE) == RUNS_AWAY
     code = nw.lit(f"run.health.{RULES['open_runaway'].code}")
     return nw.when(nw.col(RUNAWAY) & ~is_health).then(code)
 
 
 def _recorded(evaluation: Evaluation) -> engines.Frame:
-    """What the system itself knew of why, as it recorded it."""
+    """The reasons that the system itself recorded."""
     rows = evaluation.frame.filter(~nw.col("recorded_reasons").is_null())
     kept = rows.select(*schema.ENTITY_KEY, "recorded_reasons")
     fields = {name: float if name == "confidence" else str for name in schema.RECORDED_REASON}
@@ -364,7 +364,7 @@ def _recorded(evaluation: Evaluation) -> engines.Frame:
 
 
 def _of_open_work(evaluation: Evaluation) -> list[engines.Frame]:
-    """Why open work is not well by its system's limits, after what was recorded."""
+    """The reasons of open work that is past limits of its system, after recorded reasons."""
     numbered = evaluation.frame.with_columns(_n_recorded().alias(_ORDER))
     rule, order = nw.col(HEALTH_RULE), nw.col(_ORDER)
     explained = [place for place in OPEN_RULES if list(RULES.values())[place].evidence]
@@ -387,7 +387,7 @@ def _explained_if_any(
     names: Sequence[str],
     add_numbers: Callable[[engines.Frame], engines.Frame],
 ) -> list[engines.Frame]:
-    """`_explained`, whose plans cost a small store more than its rows do: none for no row."""
+    """`_explained`, or nothing if there is no row, because plans are slow for small stores."""
     if not evaluation.adapter.is_eager:
         return _explained(rows, dimension, names, add_numbers)
     held = rows.collect()
@@ -400,9 +400,9 @@ def _explained(
     names: Sequence[str],
     add_numbers: Callable[[engines.Frame], engines.Frame] | None = None,
 ) -> list[engines.Frame]:
-    """Message, confidence and evidence by the cause that each rule of the axis names.
+    """Message, confidence and evidence of each rule of the axis.
 
-    Rows with numbers of their own in the text come last.
+    Rows whose text has numbers of their own come last.
     """
     rule = lifecycle.DELIVERY_RULE if dimension == "delivery" else HEALTH_RULE
     causes = [CAUSES[name] for name in names]
@@ -428,7 +428,7 @@ def _explained(
 
 
 def _add_silence(rows: engines.Frame, policy: Policy) -> engines.Frame:
-    """Add how long each row is silent, and how long it may be."""
+    """Add the silence of each row, and the longest silence that is allowed."""
     is_fire = nw.col("entity_type") == "schedule_run"
     limits = {kind: _threshold(limit_s) for kind, limit_s in policy.stalled_after_s}
     limit = (
@@ -443,7 +443,7 @@ def _add_silence(rows: engines.Frame, policy: Policy) -> engines.Frame:
         )
     )
     unwritten = nw.when(is_fire).then(nw.coalesce("updated_age_s", "age_s"))
-    # Columns of their own, because several pieces of text are made from them.
+    # Kept as columns, because several pieces of text use them.
     measured = rows.with_columns(nw.coalesce(unwritten, nw.col("silence_s")).alias(_SILENCE))
     worded = display.add_duration_text(measured, _SILENCE, _PIECES)
     ever = nw.when(nw.col(_SILENCE).is_null()).then(nw.lit("ever"))
@@ -456,7 +456,7 @@ def _threshold(seconds: float) -> str:
 
 
 def _add_counts(rows: engines.Frame) -> engines.Frame:
-    """Add how much of the promise is missing, where the verdict has counts."""
+    """Add how many of the promised results are missing, if the verdict has counts."""
     missing = nw.col("n_required_missing").cast(nw.Int64).cast(nw.String)
     promised = nw.col("n_expected").cast(nw.Int64).cast(nw.String)
     counted = nw.concat_str(missing, nw.lit(" required missing of "), promised, nw.lit(" promised"))

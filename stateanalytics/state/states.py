@@ -62,8 +62,8 @@ def states(facts: Any, *, policy: Policy | None = None, as_of: Moment | None = N
 
     Notes
     -----
-    Nothing is read from the clock and nothing is stored. An unknown or missing status
-    stays visible (``is_legacy``, ``effective_state``) and is not folded into any other.
+    The clock is not read and nothing is stored. An unknown or missing status stays visible
+    (``is_legacy``, ``effective_state``) and does not become another one.
 
     References
     ----------
@@ -85,7 +85,7 @@ def _judged(facts: Any, function: str, policy: Policy | None, as_of: Moment | No
 
 
 def states_at_hand(facts: Any, given: Any, *, policy: Policy | None = None) -> Any:
-    """The states that a caller gives, else derived states."""
+    """The states that a caller passes, else derived states."""
     return states(facts, policy=policy) if given is None else given
 
 
@@ -120,14 +120,14 @@ def states_and_reasons(
 def evaluate_once(
     facts: Any, function: str, *, policy: Policy | None, as_of: Moment | None = None
 ) -> Evaluation:
-    """The rules over facts, to read both `states_of` and `reasons_of` off.
+    """Apply the rules to facts once, for both `states_of` and `reasons_of`.
 
     Parameters
     ----------
     facts, policy, as_of
         As for `states`.
     function : str
-        Who asks, for messages.
+        The name of the caller, for messages.
     """
     evaluation = evaluate(facts, function, policy=policy, as_of=as_of, also=NEEDED_TOO)
     if evaluation.adapter.is_eager:
@@ -174,7 +174,7 @@ def _with_codes(frame: Frame, table: StatusTable) -> Frame:
             recorded_reason_codes=nw.coalesce("recorded_reason_codes", "reason_code"),
             display=nw.coalesce("recorded_display", "display"),
         )
-    # Choosing between columns of text costs more than joining them.
+    # Joining columns of text is cheaper than choosing between them.
     joined = nw.concat_str(*pieces, separator=schema.CODE_SEPARATOR, ignore_nulls=True)
     is_any = nw.any_horizontal(*(~nw.col(name).is_null() for name in pieces), ignore_nulls=False)
     return frame.with_columns(reason_codes=nw.when(is_any).then(joined))
