@@ -417,8 +417,9 @@ def _weeks_of(year: int) -> str:
 
 def _between(since: object, until: object, as_of: datetime, zone: tzinfo) -> Window:
     last = as_of + TICK if until is None else _end(until, "the end of the window", as_of, zone)
+    start = "the start of the window"
     try:
-        first = last - WEEK if since is None else _end(since, "the start of the window", as_of, zone)
+        first = last - WEEK if since is None else _end(since, start, as_of, zone)
     except OverflowError:
         raise ArgumentError(
             "The week before that end begins before the year 1.", _HOW, shell=_HOW_IN_SHELL
