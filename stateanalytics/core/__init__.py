@@ -1,1 +1,1 @@
-"""What everything else stands on: the canonical frames, facts, windows of time, safe text."""
+"""The basis of everything else: canonical frames, facts, windows of time, and safe text."""

@@ -1,4 +1,4 @@
-"""What the checks of the audit share: their codes, the rows they read and the rows they give."""
+"""Shared by the checks of the audit: their codes, the rows they read and the rows they return."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _JUDGED = ("lifecycle", "outcome", "health", "is_terminal", "is_legacy", "age_s"
 
 @dataclass(frozen=True)
 class Cases:
-    """What is audited.
+    """The facts, states and policy that are audited.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Cases:
 
     @property
     def plan(self) -> pl.LazyFrame:
-        """The `rows`, for what a check filters and joins in one go."""
+        """The `rows` as a lazy plan, for checks that filter and join."""
         return self.rows.lazy()
 
     @cached_property
@@ -82,7 +82,7 @@ class Cases:
             ),
         )
         return left_join(deduplicated(self.facts.entities), deduplicated(judged)).with_columns(
-            # Null is not known, and what is not known contradicts nothing.
+            # Null means not known, which contradicts nothing, so it counts as false.
             is_open=(~pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),
             is_over=(pl.col("is_terminal") & ~pl.col("is_legacy")).fill_null(value=False),
         )
@@ -100,7 +100,7 @@ def audit_rows(
     *,
     severity: pl.Expr | None = None,
 ) -> Rows:
-    """Rows of the audit: which records contradict each other, each side in words.
+    """Rows of the audit, each with both sides of a contradiction in words.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def audit_rows(
     at : polars.Expr or str, optional
         When it happened; null where nobody knows.
     severity : polars.Expr, optional
-        In place of the code's own.
+        Replaces the severity of the code.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def audit_rows(
     }
     dtypes = schema.AUDIT.dtypes
     typed = {name: column.cast(dtypes[name]) for name, column in columns.items()}
-    # Polars cannot slice texts of which the first chunk is empty, as after a shift.
+    # polars cannot slice texts whose first chunk is empty, as after a shift.
     whole = (
         rows.rechunk() if isinstance(rows, pl.DataFrame) else rows.map_batches(pl.DataFrame.rechunk)
     )
@@ -140,7 +140,7 @@ def audit_rows(
 
 
 def family(rows: pl.LazyFrame, parent: str, child: str, column: str) -> pl.LazyFrame:
-    """Parents that have children here, with how many are open and when the last one ended.
+    """Parents with children here, the number of open ones, and when the last one ended.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """Rules over a frame of any engine: adapted on the way in, of the same kind on the way out.
 
-Rules compare small integers, because comparing text is what a million rows cost: a column
-of words is *encoded* on the way in (each known word becomes its position in a vocabulary,
-anything else null), and numbers are *looked up* on the way out. Moments become ages, once,
-so that no rule needs a clock. Only these steps differ between engines (`native`); the rules
-between them are Narwhals expressions.
+Rules compare small integers, because comparing texts of a million rows is slow. A column of words
+is *encoded* on the way in: each known word becomes its position in a vocabulary, anything else
+null. Numbers are *looked up* on the way out. Times become ages first, so that no rule needs a
+clock. Only these steps differ between engines (`native`); the rules between them are Narwhals
+expressions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stateanalytics.errors import ColumnTypeError, MissingColumnsError
 Frame = nw.LazyFrame[Any]
 
 TEMPORARY = "__sa_"
-"""Columns that begin so live inside a rule only."""
+"""Prefix of columns that exist only inside of a rule."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a column may hold, and what to call that in an error."""
+    """The types that a column may have, and their name in an error."""
 
     meaning: str
     dtypes: tuple[type[nw.dtypes.DType], ...]
@@ -66,7 +66,7 @@ class EngineAdapter:
     give_back : callable
         Turns the result into the kind of frame that came in.
     is_eager : bool
-        Did the caller's frame hold its rows, so that looking at them costs no query.
+        Whether the caller's frame is in memory, so that looking at rows costs no query.
     """
 
     frame: Frame
@@ -75,14 +75,14 @@ class EngineAdapter:
 
 
 def adapt(frame: Any, needed: Mapping[str, Kind], function: str) -> EngineAdapter:
-    """A caller's frame, checked to hold what a rule reads.
+    """A caller's frame, after a check of the columns that a rule needs.
 
     Parameters
     ----------
     frame : polars DataFrame or LazyFrame, DuckDB relation, PySpark frame, pyarrow Table
         Eager frames of any library that Narwhals knows work as well.
     needed : mapping of str to Kind
-        Columns the rule reads, and what they must hold. Wholly null columns fit any.
+        Columns that the rule needs, and their types. A column of nulls fits any type.
     function : str
         The caller's name, for the message.
 

@@ -1,4 +1,4 @@
-"""What reading gives: canonical frames, and the instant that they hold for."""
+"""The result of reading: canonical frames, and the instant for which they are valid."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ AS_OF_FROM = {
 }
 
 MOSTLY_UNREAD = "source.mostly_unread"
-"""The finding that most of a directory was not read, so that every count may be too low."""
+"""The finding that most of a directory was not read, so every count may be too low."""
 OTHER_SYSTEM = "source.other_system"
 """The finding that a directory has files of a system that was not read."""
 _LOSSES = (
     *("archive.not_collected", MOSTLY_UNREAD, OTHER_SYSTEM, "read.over_budget", "file.over_bound"),
     *("file.too_large", "file.unreadable", "file.vanished"),
 )
-"""Codes of losses that are only a warning, as a file that cannot be read is its own loss only."""
+"""Codes of losses that are only warnings, because they concern a single file."""
 _MISSING = r"^(?:archive|salvage|folder|file|id|record)\."
-"""Codes of which every error is a loss; other errors are of values that are wrong."""
+"""Codes whose errors are losses of data; other errors are about wrong values."""
 
 FrameOrFactory: TypeAlias = "pl.DataFrame | Callable[[], pl.DataFrame]"
 """A frame, or a function that makes it when it is needed."""
 
 
 class Frames(Mapping[str, pl.DataFrame]):
-    """Frames by name, some of which are made whenever they are asked for.
+    """Frames by name. Some are made each time they are asked for, to save memory.
 
-    Large frames that are seldom needed take memory only then.
+    These are large frames that are seldom needed.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class Facts:
     def detail(self, frame: schema.Frame | str) -> pl.DataFrame:
         """A frame that one system adds; empty, in its own shape, where no input fills it.
 
-        A frame given by its name only must have been filled.
+        If only a name is given, the frame must exist.
         """
         if isinstance(frame, str):
             return self.details[frame]
@@ -145,9 +145,9 @@ class Facts:
 
 
 def changed_facts(facts: Facts, **changes: Any) -> Facts:
-    """The facts with other values; of a snapshot only its facts, without its stores.
+    """The facts with some fields replaced; from a snapshot only its facts are kept.
 
-    Not `dataclasses.replace`: a copy of a snapshot would keep the stores open.
+    `dataclasses.replace` would copy a snapshot and keep its stores open.
     """
     values = {name.name: getattr(facts, name.name) for name in fields(Facts)}
     return Facts(**{**values, **changes})
@@ -178,7 +178,7 @@ def checked_snapshot(snap: object, function: str) -> Facts:
 
 
 def losses_of(findings: pl.DataFrame) -> pl.DataFrame:
-    """The findings on data that are missing: errors of files, records and ids, and the like.
+    """The findings about missing data, such as errors of files, records and ids.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Frames next to each other: one row per entity, joins by its key, stacks, a user's own columns."""
+"""Joining frames: one row per entity, joins by key, stacks, and columns of a user's tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from stateanalytics.core import schema
 from stateanalytics.errors import ArgumentError, did_you_mean, in_short
 
-# Rows from which a column of one value is kept as a scalar: fewer cost nothing.
+# Columns with one repeated value are only kept as a scalar from so many rows on.
 _MIN_SCALAR_ROWS = 10_000
 
 
@@ -19,9 +19,9 @@ _IN_ORDER = pl.QueryOptFlags(check_order_observe=False)
 
 
 def collected(plan: pl.LazyFrame) -> pl.DataFrame:
-    """The rows of a plan, to the last digit those of its steps one after another.
+    """The rows of a plan, with the same float sums as if its steps were run one by one.
 
-    Polars leaves out a sort before a sum, and the last digit of a float sum depends on it.
+    The optimizer of polars drops a sort before a sum, which can change its last digit.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def collected(plan: pl.LazyFrame) -> pl.DataFrame:
 
 
 def collected_all(*plans: pl.LazyFrame) -> list[pl.DataFrame]:
-    """The rows of several plans, each as of `collected`; steps that they share are taken once.
+    """The rows of several plans, each as from `collected`; shared steps run only once.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def collected_all(*plans: pl.LazyFrame) -> list[pl.DataFrame]:
 
 
 def collected_each(plans: Sequence[pl.LazyFrame]) -> list[pl.DataFrame]:
-    """The rows of several plans with the same columns, each as of `collected`, in one query.
+    """The rows of several plans with the same columns, as from `collected`, in one query.
 
     Examples
     --------
@@ -81,14 +81,14 @@ def deduplicated(rows: pl.DataFrame, *, keep: Literal["first", "last"] = "first"
     >>> deduplicated(pl.DataFrame([{**key, "n": 1}, {**key, "n": 2}]))["n"].to_list()
     [1]
     """
-    # Ids alone mostly prove that there are no duplicates, for a tenth of the time.
+    # If ids alone are unique, which is usual, the rest of the key need not be compared.
     if rows["entity_id"].n_unique() == rows.height:
         return rows
     return rows.unique(schema.ENTITY_KEY, keep=keep, maintain_order=True)
 
 
 def left_join(entities: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    """Entities, in their order, with the columns that another frame has for them.
+    """Entities in their order, with the columns of another frame.
 
     Parameters
     ----------
@@ -110,14 +110,14 @@ def left_join(entities: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     [None, None, None]
     """
     key = list(schema.ENTITY_KEY)
-    # What was derived from the same entities has their order: nothing to look up.
+    # Frames derived from the same entities have the same order, so no join is needed.
     is_same = other[key].equals(entities[key], null_equal=False)
     in_order = other if is_same else _looked_up(entities[key], other)
     return entities.hstack([column for column in in_order if column.name not in key])
 
 
 def left_joined(rows: Rows, *others: Rows, on: str | Sequence[str]) -> Rows:
-    """The rows, in their order, with the columns that other frames have for their keys.
+    """The rows in their order, with the columns of other frames by a key.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def left_joined(rows: Rows, *others: Rows, on: str | Sequence[str]) -> Rows:
 
 def _looked_up(keys: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """The row of a frame for each key, in the order of the keys."""
-    # A join by ids alone takes a third of the time, and ids mostly are unique.
+    # A join by ids alone takes a third of the time; ids are usually unique.
     if other["entity_id"].n_unique() == other.height:
         renamed = {name: f"_{name}" for name in schema.ENTITY_KEY if name != "entity_id"}
         found = other.lazy().rename(renamed).with_columns(_is_matched=pl.lit(value=True))
@@ -172,7 +172,7 @@ def pool(frames: Sequence[pl.DataFrame], shape: schema.Frame) -> pl.DataFrame:
 def with_scalar_columns(rows: pl.DataFrame) -> pl.DataFrame:
     """The same rows, with columns of one repeated value stored as that value.
 
-    Such columns take no memory, and steps that carry them along need no time for them.
+    Such columns take almost no memory or time.
 
     Examples
     --------
@@ -196,7 +196,7 @@ def is_scalar(column: pl.Series) -> bool:
 
 
 def connected_components(n_nodes: int, links: pl.DataFrame | pl.LazyFrame) -> pl.Series:
-    """Connected component of each node: the smallest number of a node that it is linked to.
+    """The connected component of each node, named by its smallest node.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def connected_components(n_nodes: int, links: pl.DataFrame | pl.LazyFrame) -> pl
     >>> connected_components(5, links).to_list()
     [0, 1, 1, 1, 4]
     """
-    # Most nodes have no links, so only ids of several nodes are looked at.
+    # Only ids that several nodes share are links; most nodes have none.
     is_shared = pl.len().over("id") > 1
     shared = links.lazy().filter(is_shared).select(pl.col("node").cast(pl.Int64), "id").collect()
     component = pl.Series("component", range(n_nodes), dtype=pl.Int64)
@@ -227,8 +227,8 @@ def connected_components(n_nodes: int, links: pl.DataFrame | pl.LazyFrame) -> pl
             .group_by("component")
             .agg(pl.col("lowest").min())
         )
-        # A component is the number of a node: to take over that node's own component doubles
-        # the reach, so that long chains need few rounds.
+        # A component is the number of a node. Taking over the component of that node doubles the
+        # reach in each round, so long chains need few rounds.
         smaller = (
             component.to_frame()
             .lazy()
@@ -254,7 +254,7 @@ class OwnColumn(NamedTuple):
 def own_column(
     rows: pl.DataFrame, name: object, own: Mapping[str, pl.DataFrame]
 ) -> OwnColumn | None:
-    """The column of a user's table that a dotted name refers to; None: it is no dotted name.
+    """The column of a user's table for a dotted name; None: the name is not dotted.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""What rules need of an engine and Narwhals cannot express: polars, DuckDB and Spark.
+"""Expressions that rules need and Narwhals lacks, for polars, DuckDB and Spark.
 
-Each class answers the same questions with expressions of its engine: the position of a word
-in a vocabulary, the value at a position, ages and spans of moments, JSON lists as rows.
+Each class has the same methods: the position of a word in a vocabulary, the value at a position,
+ages and differences of times, and JSON lists as rows.
 `stateanalytics.core.engines` chooses the class by the frame.
 """
 
@@ -18,7 +18,7 @@ Values = Sequence[Value] | pl.Series
 
 
 class _Polars:
-    """Expressions of polars; a column is named, never given."""
+    """Expressions of polars; columns are given by name."""
 
     def with_columns(self, native: Any, columns: Mapping[str, Any]) -> Any:
         """The frame with new columns, or columns replaced."""
@@ -61,14 +61,14 @@ class _Polars:
 def _million() -> pl.Expr:
     """1,000,000 as a column.
 
-    Polars multiplies by the inverse of a constant, which is off in the last bit; a column
-    of millions is divided by as in IEEE 754, and as the other engines do.
+    polars divides by a constant by multiplying with its inverse, which changes the last bit. It
+    divides by a column as IEEE 754 says, like the other engines.
     """
     return (pl.int_range(pl.len(), dtype=pl.Int64) * 0 + 1_000_000).cast(pl.Float64)
 
 
 class _DuckDB:
-    """Expressions of DuckDB; imported when first used, as most installations read files only."""
+    """Expressions of DuckDB, which is imported only when they are used."""
 
     def with_columns(self, native: Any, columns: Mapping[str, Any]) -> Any:
         import duckdb
@@ -96,7 +96,7 @@ class _DuckDB:
         split = f"string_split('{quoted}', '{_SEPARATOR}')"
         if not has_none and dtype != "VARCHAR":
             split = f"{split}::{dtype}[]"
-        # In a subquery the text is split once, not once per block of rows.
+        # In a subquery the text is split once instead of once per block of rows.
         items = SQLExpression(f"(SELECT {split})")
         place = ColumnExpression(column) + ConstantExpression(1)
         item = FunctionExpression("list_extract", items, place)
@@ -206,13 +206,13 @@ def _kind_of(values: Values) -> type:
     return next((kind for kind in (str, float, bool, int) if kind in kinds), str)
 
 
-# SQL engines get a vocabulary as one text that they split once: thousands of literals
-# would be parsed again with every step of the plan.
+# SQL engines get a vocabulary as one text and split it once. Thousands of literals would be
+# parsed again in each step of the plan.
 _SEPARATOR = "\x1f"
 
 
 def _joined(values: Values) -> tuple[str, bool]:
-    """The values as one text, None as the empty one; and is any None among them."""
+    """The values as one text, with None as an empty text; and whether there is a None."""
     words = {None: "", True: "true", False: "false"}
     texts = [
         words[value] if value is None or isinstance(value, bool) else str(value) for value in values

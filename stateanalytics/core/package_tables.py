@@ -1,4 +1,4 @@
-"""Tables that lie in the folder ``data`` of a package, each row checked when it is loaded."""
+"""Tables in the folder ``data`` of a package, whose rows are checked when they are loaded."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def table_rows(package: str, name: str) -> list[dict[str, str]]:
 
 def package_text(package: str, name: str) -> str:
     """The content of a file in the folder ``data`` of a package."""
-    # By its path, so a package in a zip file has no tables: `importlib.resources` would read
-    # them, but to import it takes 7 ms, a tenth of the time of `stateanalytics --help`.
+    # Read by path, so a package in a zip file has no tables. `importlib.resources` could read
+    # them, but its import takes 7 ms, a tenth of the time of `stateanalytics --help`.
     return Path(import_module(package).__path__[0], "data", name).read_text("utf-8")
 
 
@@ -74,7 +74,7 @@ def package_table(package: str, name: str, row: type[Row]) -> tuple[Row, ...]:
 
 
 def keyed_table(package: str, name: str, row: type[Row], key: str) -> dict[str, Row]:
-    """Rows of `package_table` by one of their columns, where no value may be there twice."""
+    """Rows of `package_table` by one of their columns, in which values are unique."""
     by_key: dict[str, Row] = {}
     for number, value in enumerate(package_table(package, name, row), 1):
         text = getattr(value, key)
@@ -86,7 +86,7 @@ def keyed_table(package: str, name: str, row: type[Row], key: str) -> dict[str, 
 
 
 def place_of(package: str, name: str) -> str:
-    """How errors call a file in the folder ``data`` of a package."""
+    """The name of a file in the folder ``data`` of a package, for errors."""
     return f"{package.replace('.', '/')}/data/{name}"
 
 
@@ -137,7 +137,7 @@ def rows_as(row: type[Row], rows: Iterable[Mapping[str, str]], place: str) -> tu
 
 
 def _reader(hint: Any) -> Callable[[str], Any]:
-    """How a cell becomes a value of a field's type; a ValueError says what is needed."""
+    """A function from a cell to a value of a type; its ValueError says what is needed."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         [inner] = [argument for argument in arguments if argument is not NoneType]

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from stateanalytics.core.text import visible
 
 PATIENCE_S = 5.0
-"""A notebook keeps where a bar was, also when it has gone: short work there shows none."""
+"""In a notebook, shorter work shows no bar, because an empty space would be left behind."""
 
 
 def is_watched() -> bool:
-    """Is a person looking: a terminal on stderr, or a notebook."""
+    """Whether a person is looking: stderr is a terminal, or this is a notebook."""
     if "ipykernel" in sys.modules:
         return True
     return sys.stderr is not None and sys.stderr.isatty()
@@ -24,14 +24,14 @@ def is_watched() -> bool:
 def progress(
     title: str, total: int, *, shown: bool | None = None
 ) -> Iterator[Callable[[str], None]]:
-    """Show how far a piece of work is, while its block runs.
+    """Show the progress of some work while its block runs.
 
     Parameters
     ----------
     title : str
-        What is being done.
+        The name of the work.
     total : int
-        How many steps there are.
+        The number of steps.
     shown : bool, optional
         Whether to draw at all; by default only where a person looks.
 

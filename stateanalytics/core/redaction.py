@@ -1,12 +1,11 @@
-"""Text and frames without what looks like a secret, and what secrets look like.
+"""Mask text that looks like a secret, in texts and frames.
 
-A key of a service is known by its beginning, which services publish so that scanners find
-it. Everything else is known by what stands before it: a name, a flag, a header, a link.
-Nothing is taken for a secret only because it looks random; hashes and ids would go, too.
+Keys of services are recognised by their beginning, which services publish for scanners. All other
+secrets are recognised by the text before them: a name, a flag, a header or a link. Random-looking
+text alone is not masked, because that would mask hashes and ids.
 
-One regular expression looks for what every shape begins with; only texts in which it finds
-something are gone through shape by shape. The engine never backtracks, so that hostile text
-costs no more than friendly text.
+One regular expression first searches for the beginnings of all shapes. Only texts with a match
+are searched shape by shape. The regex engine never backtracks, so hostile text takes no longer.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ import polars as pl
 from stateanalytics.core.package_tables import package_text, table_rows
 from stateanalytics.core.text import ANSI, UNSEEN, visible
 
-#: Service -> how its keys begin and go on. A word may stand right before only with a ``_``.
+#: Service -> the shape of its keys. Directly before a key there may be a word that ends in ``_``.
 SERVICE_KEYS = {
     row["service"]: row["shape"] for row in table_rows("stateanalytics.core", "service_keys.csv")
 }
 
 _TABLE = tomllib.loads(package_text("stateanalytics.core", "secrets.toml"))
-#: Kind of secret -> what stands there instead.
+#: Kind of secret -> its placeholder.
 PLACEHOLDERS: dict[str, str] = _TABLE["placeholders"]
-# One character of the private use area for each kind, while a text is worked on. No shape
-# reaches over one, so nothing is masked twice, and what was masked before stays as it is.
+# While a text is processed, each masked secret is one private-use character for its kind. No shape
+# matches across one, so nothing is masked twice and earlier masks are kept.
 MARKS = {kind: chr(0xE0F0 + place) for place, kind in enumerate(PLACEHOLDERS)}
-#: The mark before what must stay readable although a shape would take it.
+#: The mark before text that must stay readable although a shape would match it.
 READABLE = "\ue0ff"
 ANY_MARK = "\ue0f0-\ue0ff"
 
-# A key by its beginning only: what may be long is cut to one character.
+# The beginnings of keys: repetitions are shortened to one or more characters.
 _STEMS = (re.sub(r"\{\d+(?:,\d*)?\}", "+", keys) for keys in SERVICE_KEYS.values())
 _PARTS = {
     "ANY_MARK": ANY_MARK,
@@ -88,7 +87,7 @@ def _without_maps(dtype: Any) -> pl.DataType:
 
 _HINT = "|".join(HINTS)
 _MARK = "[" + "".join(MARKS.values()) + "]"
-# The longest first: the placeholder of a home directory begins that of a password in a URL.
+# The longest first, because some placeholders begin with another one.
 _BY_LENGTH = sorted(PLACEHOLDERS, key=lambda kind: -len(PLACEHOLDERS[kind]))
 
 
@@ -133,7 +132,7 @@ def redact(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
 
 
 def redact_with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
-    """As `redact`, the names of columns included: of raw tables they are a store's."""
+    """As `redact`, for the names of columns as well, which in raw tables come from a store."""
     masked, n_masked = redact(frame)
     return masked.rename(
         dict(zip(frame.columns, redact_names(frame.columns), strict=True))
@@ -141,7 +140,7 @@ def redact_with_names(frame: pl.DataFrame) -> tuple[pl.DataFrame, Counter[str]]:
 
 
 def redact_names(names: Sequence[str]) -> list[str]:
-    """Names without secrets and without signs that nobody sees, none twice.
+    """Names without secrets and invisible characters, made unique.
 
     Examples
     --------
@@ -149,7 +148,7 @@ def redact_names(names: Sequence[str]) -> list[str]:
     ['id', '[API key]', '[API key]_1']
     """
     shown = [visible(name) for name in redact_texts(pl.Series(names, dtype=pl.String))[0]]
-    # Names that stay keep their name, whatever comes before them.
+    # Names without a change keep their name; changed names get another one if it is taken.
     taken = {name.casefold() for name, was in zip(shown, names, strict=True) if name == was}
     apart = []
     for name, was in zip(shown, names, strict=True):
@@ -212,17 +211,17 @@ def redact_texts(texts: pl.Series) -> tuple[pl.Series, Counter[str]]:
 
 
 def _masked(texts: pl.Series) -> pl.DataFrame:
-    """``masked``, and a column per kind: how many were taken out."""
+    """``masked``, and for each kind a column with the number of masked secrets."""
     marked = texts.alias("was").to_frame().select(was=_with_marks(pl.col("was")))
     marked = marked.with_columns(now=_without_secrets(pl.col("was")))
-    # An escape sequence or a sign that nobody sees inside a secret hides it from a shape.
+    # Escape sequences and invisible characters inside a secret could hide it from a shape.
     is_hiding = marked["now"].str.contains(UNSEEN)
     seen = pl.col("now").str.replace_all(ANSI, "").str.replace_all(UNSEEN, "")
     if is_hiding.any():
-        # Most escapes are colours of a message that has no secret.
+        # Most escape sequences are colours in a text without a secret, so this is checked first.
         is_hiding &= marked.select(seen.str.contains(_HINT)).to_series()
     if is_hiding.any():
-        # A column of its own: shapes are made ready for every expression that names them.
+        # As a column, because polars compiles the shapes again for each expression that uses them.
         bare = marked.filter(is_hiding).with_columns(seen=_without_secrets(seen))
         n_seen, n_now = (pl.col(name).str.count_matches(_MARK) for name in ("seen", "now"))
         bare = bare.select(pl.when(n_seen > n_now).then("seen").otherwise("now"))
@@ -237,7 +236,7 @@ def _masked(texts: pl.Series) -> pl.DataFrame:
 
 
 def _with_marks(text: pl.Expr) -> pl.Expr:
-    """Placeholders as marks, so that they are left alone; no text brings marks of its own."""
+    """Replace placeholders by marks, so that they are kept; marks in the text are removed."""
     text = text.str.replace_all(f"[{ANY_MARK}]", "\ufffd")
     for kind in _BY_LENGTH:
         text = text.str.replace_all(PLACEHOLDERS[kind], MARKS[kind], literal=True)

@@ -1,4 +1,4 @@
-"""Every canonical frame: what a row is, its key, and each column with its meaning.
+"""Every canonical frame: the meaning of a row, its key, and each column with its meaning.
 
 Everything that the readers in `systems` return has the shape written here. The page `stateanalytics
 sql --schema`, ``snap.schema()`` and the tables that SQL sees are all made from this module.
@@ -57,10 +57,10 @@ DIMENSIONS = ("lifecycle", "health", "delivery")
 FINDING_SEVERITIES = ("error", "warning", "info")
 
 NO_WORD = "none"
-"""In a ``recorded_`` column: the axis does not apply, which null would leave to the rules."""
+"""In a ``recorded_`` column: the axis does not apply. Null means that the rules decide."""
 
 CODE_SEPARATOR = ", "
-"""What joins reason codes into one text."""
+"""The separator of reason codes in one text."""
 
 RECORDED_REASON = ("dimension", "code", "message", "claim_status", "confidence", "evidence")
 """The keys of each object in ``recorded_reasons``: columns of `REASONS`."""
@@ -286,7 +286,7 @@ CALLS = frame(Calls)
 
 
 class Said(Columns, key=("n_idle_answers",)):
-    """What the words of a turn show."""
+    """What the texts of a turn show."""
 
     n_idle_answers = Integer("answers after which nothing was called")
     gives_up = YesNo("its last answer says that it was not done: a hypothesis")
@@ -606,7 +606,7 @@ LIFE = (
     *("created_at", "started_at", "ended_at", "updated_at", "last_message_at"),
     *("last_activity_at", "last_sign_at"),
 )
-"""The moments of `ENTITIES` at which something happened."""
+"""The columns of `ENTITIES` with times at which something happened."""
 
 KEY_COLUMNS = ENTITIES.named(*ENTITY_KEY)
 

@@ -1,8 +1,8 @@
-"""Is the process behind a session well: ADR-0024's classifier, in bulk.
+"""The health of the process behind a session: ADR-0024's classifier, in bulk.
 
-The six words, from well to worst, are `HEALTH_ORDER`. The rule changed four times; all
-versions are here, because a store of June was judged by the rule of June. How ADR-0033
-translates the words is in `state.health`.
+The six words, from best to worst, are `HEALTH_ORDER`. The rule changed four times. All versions
+are here, because a store of June was judged by the rule of June. `state.health` translates the
+words into those of ADR-0033.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ STALLED_AFTER_S: Mapping[str, float] = {
     "show-play": 12 * HOUR_S,
     "engine": 12 * HOUR_S,
 }
-"""Silence limits by kind of work, as last shipped; any other kind has the default, 6 h."""
+"""Silence limits by kind of work in the latest release; other kinds have the default, 6 h."""
 DEFAULT_STALE_AFTER_S = 6 * HOUR_S
 FIRST_KINDS: Mapping[str, float] = {
     kind: limit for kind, limit in STALLED_AFTER_S.items() if kind != "engine"
 }
-"""The limits until 0.35, when engines got one of their own."""
+"""The limits up to 0.35, where engines got their own limit."""
 
 STALENESS_VERSIONS: Mapping[str, Mapping[str, float]] = {"v1": FIRST_KINDS, "v2": STALLED_AFTER_S}
 """``staleness_check``: v1 (0.26.1) did not look at the start, v2 (0.29.1) does."""
@@ -45,7 +45,7 @@ _STATUS = f"{engines.TEMPORARY}status"
 def staleness_by_age(
     frame: Any, *, thresholds: Mapping[str, float] | None = None, version: str = "v2"
 ) -> Any:
-    """Is running work silent for longer than its kind may be.
+    """Whether running work is silent for longer than its kind allows.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def staleness_by_age(
 
 
 def known_ages(frame: engines.Frame, ages: Sequence[str]) -> tuple[engines.Frame, list[str]]:
-    """Add a copy of each age with NaN as null; the frame and the names of the copies."""
+    """Add a copy of each age with NaN as null; return the frame and the names of the copies."""
     known = {f"{engines.TEMPORARY}{age}": nw.col(age).cast(nw.Float64) for age in ages}
     copied = frame.with_columns(
         nw.when(~age.is_nan()).then(age).alias(name) for name, age in known.items()
@@ -98,14 +98,14 @@ def known_ages(frame: engines.Frame, ages: Sequence[str]) -> tuple[engines.Frame
 
 
 def silence_s(ages: Sequence[str], never_s: float) -> nw.Expr:
-    """The age of the first sign of life that is known, else ``never_s``."""
+    """The first known age in this order, else ``never_s``."""
     return nw.coalesce(*(nw.col(age) for age in ages), nw.lit(never_s))
 
 
 def limit_s(
     kind: str, thresholds: Mapping[str, float] | None, otherwise: Mapping[str, float]
 ) -> nw.Expr:
-    """Seconds that work may be silent, by the column that holds its kind; never null."""
+    """The seconds that work may be silent, by its kind; never null."""
     return by_kind(kind, limits_by_kind(thresholds, otherwise))
 
 
@@ -116,7 +116,7 @@ def by_kind(kind: str, values: Mapping[str, Any]) -> nw.Expr:
     value_of_kind = nw.lit(default)
     for value in dict.fromkeys(values.values()):
         if value != default:
-            # A few comparisons of short texts cost half of what looking them up does.
+            # A few comparisons of short texts take half the time of a lookup.
             is_one = (of_kind == name for name, own in values.items() if own == value)
             value_of_kind = (
                 nw.when(reduce(or_, is_one)).then(nw.lit(value)).otherwise(value_of_kind)
@@ -134,7 +134,7 @@ def limits_by_kind(
 
 
 def seconds(name: str, value: Any) -> float:
-    """A number of seconds that a caller gave, or an error that says what is wrong with it."""
+    """A number of seconds from a caller, or an error that says what is wrong with it."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not value >= 0:
         raise ArgumentError(
             f"{name} needs seconds, zero or more; found {in_short(value)}.",
@@ -153,16 +153,16 @@ _FIRST_ENDS = ("completed", "failed", "timed_out", "aborted", "cancelled")
 
 @dataclass(frozen=True)
 class HealthVersion:
-    """One state of the classifier.
+    """One version of the classifier.
 
     Attributes
     ----------
     ends : tuple of str
         Statuses that count as over; null and empty always do, they read as completed.
     dead_if : str
-        Which work is stale at once, however recent: ``not_alive``, ``known_dead`` or ``never``.
+        Which work is stale at once, even if recent: ``not_alive``, ``known_dead`` or ``never``.
     is_stale_only_if_running : bool
-        Can only the status ``running`` be stale by silence, or any that is not over.
+        Whether only the status ``running`` can be stale by silence, or any open status.
     stale_after_s : mapping of str to float
         Limits of silence by kind of work.
     """
@@ -181,7 +181,7 @@ VERSIONS: Mapping[str, HealthVersion] = {
     "0.29.1": HealthVersion(_ENDS, "known_dead", True, FIRST_KINDS),
     "0.36": HealthVersion(_ENDS, "known_dead", True, STALLED_AFTER_S),
 }
-"""The classifier's versions, by the release (or the day, in the repository) that began it."""
+"""The classifier's versions, by the release or the day in the repository that introduced it."""
 
 _COLUMNS = {
     "status": engines.TEXT,
@@ -196,20 +196,20 @@ _MOMENTS = ("last_message_at", "updated_at", "started_at")
 
 @dataclass(frozen=True)
 class HealthFacts:
-    """What a session's health is judged by, as expressions.
+    """The facts that decide the health of a session, as expressions.
 
     Attributes
     ----------
     is_over, is_running : narwhals.Expr
-        Has the status ended; is it exactly ``running``. Never null.
+        Whether the status is an end; whether it is exactly ``running``. Never null.
     silence_s, stale_after_s : narwhals.Expr
         Seconds without a sign of life, and the limit for this kind of work.
     process_alive : narwhals.Expr
         True, False, or null: nobody looked.
     has_output : narwhals.Expr
-        Is there an artifact or a message. Never null.
+        Whether there is an artifact or a message. Never null.
     has_stale_locks : narwhals.Expr
-        Were lock files left behind; null counts as no.
+        Whether lock files were left behind; null counts as no.
     """
 
     is_over: nw.Expr

@@ -35,12 +35,12 @@ class Column:
     meaning: str
     unit: str = ""
     read_from: tuple[str, ...] = ()
-    """Where in a record of a system it is read from, key by key; empty: it is derived."""
+    """The path in a record of a system that it is read from; empty: it is derived."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame: what a row is, what identifies it, its columns."""
+    """One frame: the meaning of a row, the key, and the columns."""
 
     name: str
     row: str
@@ -48,7 +48,7 @@ class Frame:
     columns: tuple[Column, ...]
 
     def named(self, *names: str) -> tuple[Column, ...]:
-        """Its columns of these names, for a frame in which they mean the same."""
+        """Columns of this frame by name, for another frame in which they mean the same."""
         by_name = {column.name: column for column in self.columns}
         return tuple(by_name[name] for name in names)
 
@@ -59,7 +59,7 @@ class Frame:
 
     @cached_property
     def _without_rows(self) -> pl.DataFrame:
-        # A small store asks for ninety of these, a quarter of the time it takes to read.
+        # Cached: a small store needs ninety of these, which took a quarter of its reading time.
         return pl.DataFrame(schema=self.dtypes)
 
     def empty(self) -> pl.DataFrame:
@@ -77,7 +77,7 @@ class Frame:
 
     @cached_property
     def _expressions(self) -> dict[str, tuple[pl.Expr, pl.Expr]]:
-        """Each column as `conform` takes it: cast where it is present, null where it is not."""
+        """The expressions of `conform` for each column: a cast if it is present, else null."""
         return {
             name: (pl.col(name).cast(dtype), pl.lit(None, dtype=dtype).alias(name))
             for name, dtype in self.dtypes.items()
@@ -127,7 +127,7 @@ def frame(columns: type[Columns]) -> Frame:
                 declared[name] = replace(column, name=name)
             elif isinstance(column, type) and issubclass(column, Columns):
                 declared |= {part.name: part for part in frame(column).columns}
-    # Docstrings are gone where Python runs with -OO.
+    # With -OO Python has no docstrings.
     row = " ".join((inspect.getdoc(columns) or columns._name).partition("\n\n")[0].split())
     return Frame(
         columns._name,
@@ -154,7 +154,7 @@ class ColumnOf:
 Text, Integer, Real, YesNo = ColumnOf(TEXT), ColumnOf(INTEGER), ColumnOf(REAL), ColumnOf(YES_NO)
 Moment, Day, Texts = ColumnOf(MOMENT), ColumnOf(pl.Date()), ColumnOf(pl.List(TEXT))
 Anything = ColumnOf(pl.Unknown())
-"""For a placeholder whose dtype is that of another frame's column."""
+"""For a column whose dtype is that of a column of another frame."""
 
 
 def Words(vocabulary: Iterable[str], meaning: str, **described: str) -> Column:  # noqa: N802
@@ -265,7 +265,7 @@ known**. Words of a vocabulary sort by their rank: `severity <= 'warning'::sever
 def as_markdown(frames: Iterable[Frame], *, is_whole: bool = True) -> str:
     """The schema as a page: what a row is, its key, a table of columns, each vocabulary."""
     frames = list(frames)
-    # Markdown leaves dots out where it makes the name of a heading's place.
+    # Markdown removes dots from the anchors of headings.
     links = [
         f"- [`{frame.name}`](#{frame.name.replace('.', '')}): {_cell(frame.row)}"
         for frame in frames
