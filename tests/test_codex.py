@@ -705,6 +705,38 @@ def test_a_thread_in_two_places_is_one(tmp_path: Path) -> None:
     assert "file.unreadable" not in findings_of(read_facts(tmp_path, as_of=facts.as_of)[0])
 
 
+def test_a_thread_that_goes_on_from_an_earlier_turn_has_another_rollout(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    rollout.tokens(500, 0, 5)
+    rollout.complete("a")
+    begins = [len(rollout.lines), 0]
+    rollout.turn("Two")
+    rollout.tokens(300, 0, 3)
+    rollout.complete("b")
+    segments = [rollout.lines]
+    for begin in begins:
+        base = {"history_base": {"thread_id": rollout.thread_id, "end_ordinal_exclusive": begin}}
+        rollout.lines = []
+        rollout.add("session_meta", 1.0, **rollout.meta, **(base if begin else {}))
+        rollout.turn("Three")
+        rollout.tokens(200, 0, 2)
+        segments.append(rollout.lines)
+    for segment, (begin, lines) in enumerate(zip([0, *begins], segments, strict=True)):
+        rollout.lines = [line | {"ordinal": begin + place} for place, line in enumerate(lines)]
+        name = f"{segment:08d}-0000-7000-8000-000000000000" if segment else ""
+        path = tmp_path / rollout.file.replace(".jsonl", f"_{name}.jsonl" if name else ".jsonl")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(rollout.text())
+        facts = read_facts(tmp_path, as_of=rollout.now)[0]
+        turns = facts.detail(frames.TURNS)
+        is_back = [[False] * 2, [False, True, False], [True] * 3 + [False]][segment]
+        assert turns["is_rolled_back"].to_list() == is_back
+    session = session_of(facts)
+    assert (session["n_files"], session["parent_thread_id"]) == (1, None)
+    assert (session["n_prompts"], session["n_input_tokens"]) == (4, 1200)
+    assert not {"session.in_two_files", "session.name_mismatch"} & set(findings_of(facts))
+
+
 def test_a_packed_rollout_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     rollout = begun_rollout()
     rollout.complete("a")
