@@ -414,6 +414,7 @@ SCRIPTS = [
     ("completed", [json.dumps(json.loads(RESULT % (2, "a")), indent=2)], *EXITED_2),
     ("completed", ['{"chunk_id":"a1","exit_code":2}\nno net'], *EXITED_2),
     ("completed", [RESULT % (2, f"{TRUNCATED}c")], *EXITED_2),
+    ("failed", ["Script error:\nExit code: 2\nWall time: 1 seconds\nOutput:\nd"], *EXITED_2),
     ("completed", ['{"exit_code":1}'], "ok", None, None, None),
     ("failed", ["Script error:\nError: x"], "failed", "tool_error", None, None),
     ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
@@ -434,6 +435,8 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
         above = f"Script {status}\nWall time 2.5 seconds\nOutput:\n"
         output = [{"type": "input_text", "text": text} for text in (above, *texts)]
         rollout.item("custom_tool_call_output", 3.0, call_id=f"c{number}", output=output)
+    rollout.event("patch_apply_end", call_id="exec-1", success=True)
+    rollout.event("collab_agent_spawn_end", call_id="c0", new_thread_id="two")
     facts = facts_of(tmp_path, rollout)
     shown = calls(facts).select("outcome", "cause", "exit_code", "test_result")
     assert shown.rows() == [script[2:] for script in SCRIPTS]
@@ -444,7 +447,19 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
     assert running == [f"c{number}" for number, row in enumerate(SCRIPTS) if row[2] == "unknown"]
     messages = calls(facts).filter(cause="tool_error")["message"].to_list()
     messages += calls(facts).filter(exit_code=2)["message"].to_list()
-    assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net", "c"]
+    assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net", "c", "d"]
+    assert not {"tool.result_without_call", "record.unknown_event"} & set(findings_of(facts))
+
+
+def test_what_stands_above_an_output_is_no_part_of_a_message(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    start = "/opt/brew/shellenv.sh: line 18: /bin/ps: Operation not permitted\n"
+    command = f"Command: sh -c '{'x' * 400}'\nChunk ID: a\n"
+    for above, below in ((command, "no net"), ("", start), ("", f"{start}no net")):
+        rollout.call(call_id := str(len(rollout.lines)))
+        rollout.result(call_id, f"{above}Process exited with code 1\nOutput:\n{below}")
+    messages = calls(facts_of(tmp_path, rollout))["message"].to_list()
+    assert messages == ["no net", "exited with code 1", "no net"]
 
 
 @pytest.mark.parametrize(
