@@ -33,7 +33,9 @@ _SET = rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:{_STARTERS})\s+)*"
 _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
 _NAME = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s;|&<>()])+"""
 _FIRST = rf"{_CHANGED_FOLDER}{_SET}({_NAME})"
-_LAST_COMMAND = r"([^;|&\n]*)$"
+# What PowerShell only selects or formats has no exit code of its own.
+_CMDLETS = r"\|\s*(?i:(?:select|where|sort|format|measure|out)-[a-z]+)\b[^;|&\n]*"
+_LAST_COMMAND = rf"([^;|&\n]*?)(?:{_CMDLETS})*$"
 # Commands of git are named where their exit code may be an answer.
 _DIFFERS = r"diff\b.* --(?:no-index|exit-code|quiet)"
 _PROGRAM = rf"^\s*{_SET}(git (?:config|{_DIFFERS}|grep|check-ignore|merge-base)\b|{_NAME})"
