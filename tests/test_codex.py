@@ -723,29 +723,24 @@ def test_a_thread_in_two_places_is_one(tmp_path: Path) -> None:
 def test_a_thread_that_goes_on_from_an_earlier_turn_has_another_rollout(tmp_path: Path) -> None:
     rollout = begun_rollout()
     rollout.tokens(500, 0, 5)
-    rollout.complete("a")
-    begins = [len(rollout.lines), 0]
+    begins = [0, len(rollout.lines), 0]
     rollout.turn("Two")
     rollout.tokens(300, 0, 3)
-    rollout.complete("b")
-    segments = [rollout.lines]
-    for begin in begins:
-        base = {"history_base": {"thread_id": rollout.thread_id, "end_ordinal_exclusive": begin}}
-        rollout.lines = []
-        rollout.add("session_meta", 1.0, **rollout.meta, **(base if begin else {}))
-        rollout.turn("Three")
-        rollout.tokens(200, 0, 2)
-        segments.append(rollout.lines)
-    for segment, (begin, lines) in enumerate(zip([0, *begins], segments, strict=True)):
-        rollout.lines = [line | {"ordinal": begin + place} for place, line in enumerate(lines)]
-        name = f"{segment:08d}-0000-7000-8000-000000000000" if segment else ""
-        path = tmp_path / rollout.file.replace(".jsonl", f"_{name}.jsonl" if name else ".jsonl")
+    is_back = [[False] * 2, [False, True, False], [True] * 3 + [False]]
+    for number, begin in enumerate(begins):
+        if number:
+            base = {"thread_id": rollout.thread_id, "end_ordinal_exclusive": begin}
+            rollout.lines = []
+            rollout.add("session_meta", 1.0, **rollout.meta, history_base=base if begin else None)
+            rollout.turn("Three")
+            rollout.tokens(200, 0, 2)
+        rollout.lines = [line | {"ordinal": begin + n} for n, line in enumerate(rollout.lines)]
+        end = f"_{number:08d}-0000-7000-8000-000000000000.jsonl" if number else ".jsonl"
+        path = tmp_path / rollout.file.replace(".jsonl", end)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(rollout.text())
         facts = read_facts(tmp_path, as_of=rollout.now)[0]
-        turns = facts.detail(frames.TURNS)
-        is_back = [[False] * 2, [False, True, False], [True] * 3 + [False]][segment]
-        assert turns["is_rolled_back"].to_list() == is_back
+        assert facts.detail(frames.TURNS)["is_rolled_back"].to_list() == is_back[number]
     session = session_of(facts)
     assert (session["n_files"], session["parent_thread_id"]) == (1, None)
     assert (session["n_prompts"], session["n_input_tokens"]) == (4, 1200)
