@@ -782,6 +782,7 @@ def test_any_text_is_an_input(text):
         ("poetry add --group dev pytest; cargo install cargo-nextest", "poetry", "cargo", False),
         ("composer require --dev phpunit; go get a.b/ava", "composer", "go", False),
         ("ls src;\n", "ls", "ls", True),
+        ("cat a; rg 'b' c | Select-Object -First 9 | Out-String", "cat", "rg", False),
     ],
 )
 def test_the_programs_of_a_command_line(command, first, last, is_look):

@@ -414,6 +414,7 @@ SCRIPTS = [
     ("completed", [json.dumps(json.loads(RESULT % (2, "a")), indent=2)], *EXITED_2),
     ("completed", ['{"chunk_id":"a1","exit_code":2}\nno net'], *EXITED_2),
     ("completed", [RESULT % (2, f"{TRUNCATED}c")], *EXITED_2),
+    ("failed", ["Script error:\nExit code: 2\nWall time: 1 seconds\nOutput:\nd"], *EXITED_2),
     ("completed", ['{"exit_code":1}'], "ok", None, None, None),
     ("failed", ["Script error:\nError: x"], "failed", "tool_error", None, None),
     ("failed", ['Script error:\nRejected("no")'], "denied", "permission_rejected", None, None),
@@ -434,6 +435,8 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
         above = f"Script {status}\nWall time 2.5 seconds\nOutput:\n"
         output = [{"type": "input_text", "text": text} for text in (above, *texts)]
         rollout.item("custom_tool_call_output", 3.0, call_id=f"c{number}", output=output)
+    rollout.event("patch_apply_end", call_id="exec-1", success=True)
+    rollout.event("collab_agent_spawn_end", call_id="c0", new_thread_id="two")
     facts = facts_of(tmp_path, rollout)
     shown = calls(facts).select("outcome", "cause", "exit_code", "test_result")
     assert shown.rows() == [script[2:] for script in SCRIPTS]
@@ -444,7 +447,19 @@ def test_what_a_script_did_is_read_off_what_stands_above_its_output(tmp_path: Pa
     assert running == [f"c{number}" for number, row in enumerate(SCRIPTS) if row[2] == "unknown"]
     messages = calls(facts).filter(cause="tool_error")["message"].to_list()
     messages += calls(facts).filter(exit_code=2)["message"].to_list()
-    assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net", "c"]
+    assert messages == ["Script error:\nError: x", "a\n\nb", "a", "no net", "c", "d"]
+    assert not {"tool.result_without_call", "record.unknown_event"} & set(findings_of(facts))
+
+
+def test_what_stands_above_an_output_is_no_part_of_a_message(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    start = "/opt/brew/shellenv.sh: line 18: /bin/ps: Operation not permitted\n"
+    command = f"Command: sh -c '{'x' * 400}'\nChunk ID: a\n"
+    for above, below in ((command, "no net"), ("", start), ("", f"{start}no net")):
+        rollout.call(call_id := str(len(rollout.lines)))
+        rollout.result(call_id, f"{above}Process exited with code 1\nOutput:\n{below}")
+    messages = calls(facts_of(tmp_path, rollout))["message"].to_list()
+    assert messages == ["no net", "exited with code 1", "no net"]
 
 
 @pytest.mark.parametrize(
@@ -703,6 +718,33 @@ def test_a_thread_in_two_places_is_one(tmp_path: Path) -> None:
     twin = (tmp_path / rollout.file).with_suffix(".jsonl.zst")
     twin.write_bytes(b"\x28\xb5\x2f\xfd being written")
     assert "file.unreadable" not in findings_of(read_facts(tmp_path, as_of=facts.as_of)[0])
+
+
+def test_a_thread_that_goes_on_from_an_earlier_turn_has_another_rollout(tmp_path: Path) -> None:
+    rollout = begun_rollout()
+    rollout.tokens(500, 0, 5)
+    begins = [0, len(rollout.lines), 0]
+    rollout.turn("Two")
+    rollout.tokens(300, 0, 3)
+    is_back = [[False] * 2, [False, True, False], [True] * 3 + [False]]
+    for number, begin in enumerate(begins):
+        if number:
+            base = {"thread_id": rollout.thread_id, "end_ordinal_exclusive": begin}
+            rollout.lines = []
+            rollout.add("session_meta", 1.0, **rollout.meta, history_base=base if begin else None)
+            rollout.turn("Three")
+            rollout.tokens(200, 0, 2)
+        rollout.lines = [line | {"ordinal": begin + n} for n, line in enumerate(rollout.lines)]
+        end = f"_{number:08d}-0000-7000-8000-000000000000.jsonl" if number else ".jsonl"
+        path = tmp_path / rollout.file.replace(".jsonl", end)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(rollout.text())
+        facts = read_facts(tmp_path, as_of=rollout.now)[0]
+        assert facts.detail(frames.TURNS)["is_rolled_back"].to_list() == is_back[number]
+    session = session_of(facts)
+    assert (session["n_files"], session["parent_thread_id"]) == (1, None)
+    assert (session["n_prompts"], session["n_input_tokens"]) == (4, 1200)
+    assert not {"session.in_two_files", "session.name_mismatch"} & set(findings_of(facts))
 
 
 def test_a_packed_rollout_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

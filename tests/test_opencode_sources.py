@@ -96,6 +96,12 @@ def test_every_form_is_read(samples: Path, name: str, n_executions: int) -> None
     assert facts.entities.select(schema.ENTITY_KEY).is_duplicated().sum() == 0
 
 
+def test_an_export_below_its_note_is_read(samples: Path, tmp_path: Path) -> None:
+    text = (samples / "v1_1.18.34" / "export_v1_mock-tool.json").read_text("utf-8")
+    (export := tmp_path / "export.json").write_text(f"Exporting session: ses_1\n{text}", "utf-8")
+    assert read_facts(export)[0].details["opencode_executions"].height == 1
+
+
 @pytest.mark.slow
 def test_logs_read_at_once_tell_what_each_tells_alone(samples: Path, tmp_path: Path) -> None:
     """Also where they tell the same sessions, are broken, are gone, or are no logs."""

@@ -351,6 +351,14 @@ def test_a_loop_of_calls_that_was_not_allowed_to_go_on_is_declined(tmp_path):
     assert session_of(facts)["reason_codes"] == "run.cancelled.permission_declined"
 
 
+def test_the_newest_moment_is_that_of_the_last_call(tmp_path):
+    call = v1_call(time={"start": T0, "end": T0 + 60_000})
+    v1_export(tmp_path, PROMPT, v1_message(2, parts=[call]))
+    facts = read_facts(tmp_path / "export.json")[0]
+    assert facts.as_of == datetime.fromtimestamp(T0 / 1000 + 60, UTC)
+    assert facts.findings.is_empty()
+
+
 def test_a_command_that_a_person_stopped_is_cancelled(tmp_path):
     asked, ran = ran_by_person(5)
     ran["parts"][0]["state"] |= {

@@ -33,7 +33,9 @@ _SET = rf"(?:[A-Za-z_]\w*={_VALUE}[\s;&]+|(?:{_STARTERS})\s+)*"
 _CHANGED_FOLDER = r"^\s*(?:cd\s+[^;&|\n]+(?:&&|;|\n)\s*)*"
 _NAME = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s;|&<>()])+"""
 _FIRST = rf"{_CHANGED_FOLDER}{_SET}({_NAME})"
-_LAST_COMMAND = r"([^;|&\n]*)$"
+# A cmdlet of PowerShell that selects or formats keeps the exit code of the program before it.
+_CMDLETS = r"\|\s*(?i:(?:select|where|sort|format|measure|out)-[a-z]+)\b[^;|&\n]*"
+_LAST_COMMAND = rf"([^;|&\n]*?)(?:{_CMDLETS})*$"
 # Only those commands of git are named whose exit code may be an answer.
 _DIFFERS = r"diff\b.* --(?:no-index|exit-code|quiet)"
 _PROGRAM = rf"^\s*{_SET}(git (?:config|{_DIFFERS}|grep|check-ignore|merge-base)\b|{_NAME})"

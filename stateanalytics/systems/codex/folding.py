@@ -30,7 +30,9 @@ _ORDER_COLUMNS = (
     *("base_id", "parent_thread_id", "type", "kind", "n_text_chars", "call_id"),
 )
 _UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
-FILE_ID = rf"({_UUID})\.jsonl(?:\.zst)?$"
+_ROLLOUT_ID = rf"_({_UUID})\.jsonl"
+"""A second id in the name of a file. A thread that goes on from an earlier turn has one."""
+FILE_ID = rf"({_UUID})(?:_{_UUID})?\.jsonl(?:\.zst)?$"
 FILE_STEM = r"([^/]+?)(?:\.jsonl(?:\.zst)?)?$"
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7"
 _MOMENT_CHARS = 13
@@ -59,7 +61,7 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        One rollout per thread, with ``thread_id``, ``n_files``, ``is_copied``,
+        Each rollout of a thread once, with ``thread_id``, ``n_files``, ``is_copied``,
         ``is_prompt``, ``is_answer`` and ``turn_no`` (0: before any turn).
     """
     # Only these columns are sorted and joined; the others are added at the end, to save time.
@@ -78,9 +80,10 @@ def with_threads(lines: pl.DataFrame) -> pl.DataFrame:
     )
     file = pl.col("file")
     named = rollouts.join(heads, on=FILE, how="left", maintain_order="left").with_columns(
-        thread_id=pl.coalesce("head_id", file.str.extract(FILE_ID), file.str.extract(FILE_STEM))
+        thread_id=pl.coalesce("head_id", file.str.extract(FILE_ID), file.str.extract(FILE_STEM)),
+        is_head=pl.col("line_no") == pl.col("head_line"),
     )
-    kept = _one_file_per_thread(named)
+    kept = _one_file_per_rollout(named)
     marked = _with_turns(_with_messages(kept.with_columns(is_copied=_is_copied())))
     other_columns = lines.select(pl.exclude(_ORDER_COLUMNS))[marked["row"]]
     return marked.drop("row").hstack(other_columns)
@@ -112,18 +115,19 @@ def _in_order(rollouts: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([others, placed]).sort(*file, "line_no")
 
 
-def _one_file_per_thread(rows: pl.DataFrame) -> pl.DataFrame:
-    """One rollout per thread: preferably one that is not archived, then the longest one."""
+def _one_file_per_rollout(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rollouts in their order, each from one file: if possible not archived, then the longest."""
     is_archived = pl.col("file").str.contains("archived_sessions/", literal=True)
+    rollout = [*THREAD, "rollout_id"]
     files = (
         rows.group_by(*THREAD, "file", maintain_order=True)
         .agg(n_lines=pl.len())
-        .sort(*THREAD, is_archived, -pl.col("n_lines").cast(pl.Int64), "file")
-        .with_columns(n_files=pl.len().over(THREAD))
-        .unique(THREAD, keep="first", maintain_order=True)
+        .with_columns(rollout_id=pl.col("file").str.extract(_ROLLOUT_ID))
+        .sort(*rollout, is_archived, -pl.col("n_lines").cast(pl.Int64), "file")
+        .with_columns(n_files=pl.len().over(rollout))
+        .unique(rollout, keep="first", maintain_order=True)
     )
-    kept = rows.join(files.select(*THREAD, "file", "n_files"), on=[*THREAD, "file"], how="inner")
-    return kept.sort(*THREAD, "line_no")
+    return rows.join(files, on=[*THREAD, "file"]).sort(*THREAD, "head_at", "file", "line_no")
 
 
 def _is_copied() -> pl.Expr:
@@ -202,9 +206,7 @@ def _with_turns(rows: pl.DataFrame) -> pl.DataFrame:
     known_ids = starts.drop_nulls("turn_id").unique()
     joined = left_joined(numbered, known_ids, on=[*THREAD, "turn_id"])
     # An end of an earlier turn is ignored, because the start of this turn has closed that one.
-    is_mine = ~pl.col("is_known").fill_null(value=False) | (
-        pl.col("turn_id") == pl.col("start_id")
-    ).fill_null(value=False)
+    is_mine = pl.col("is_known").is_null() | pl.col("turn_id").eq_missing(pl.col("start_id"))
     is_end = what.is_in(list(ENDS)) & is_own & is_mine & (pl.col("turn_no") > 0)
     return joined.with_columns(is_end=is_end)
 
@@ -217,12 +219,15 @@ def _rolled_back(rows: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("what") == "rollback")
         .then(-pl.col("n_rolled_back").fill_null(1).clip(0, 10**6))
     )
-    steps = own(rows.lazy()).with_columns(step=step).drop_nulls("step")
+    # Another rollout of the thread begins with the number of the first record that it replaces.
+    begins = pl.when("is_head").then("ordinal").reverse().cum_min().reverse().backward_fill()
+    is_replaced = pl.col("ordinal") >= begins.over(THREAD)
+    steps = own(rows.lazy()).with_columns(step=step, is_replaced=is_replaced).drop_nulls("step")
     depth = pl.col("step").cum_sum().over(THREAD)
     lowest_later = pl.col("depth").reverse().cum_min().reverse().over(THREAD)
     return (
         steps.with_columns(depth=depth)
-        .filter(pl.col("is_start") & (lowest_later < pl.col("depth")))
+        .filter(pl.col("is_start") & (pl.col("is_replaced") | (lowest_later < pl.col("depth"))))
         .select(*TURN, is_rolled_back=pl.lit(value=True))
         .collect()
     )
@@ -269,13 +274,12 @@ def sessions_of(rows: pl.DataFrame, turns: pl.DataFrame, names: pl.DataFrame) ->
     """
     at, is_own = pl.col("at"), ~pl.col("is_copied")
     first = ("root_id", "agent_name", "agent_role", "provider", "originator", "program_version")
-    is_head = pl.col("line_no") == pl.col("head_line")
     began = pl.concat_str("origin", "thread_source", separator=" ", ignore_nulls=True)
     sessions = rows.group_by(THREAD, maintain_order=True).agg(
-        pl.col("file", "n_files").first(),
-        pl.col(*first, "branch").filter(is_head).first(),
+        pl.col("file", "n_files").last(),
+        pl.col(*first, "branch").filter("is_head").first(),
         pl.col("directory").filter(is_own).drop_nulls().last(),
-        is_subagent=began.filter(is_head).first().str.contains(_IS_SUBAGENT),
+        is_subagent=began.filter("is_head").first().str.contains(_IS_SUBAGENT),
         parent_thread_id=pl.coalesce("spawned_by", "head_forked").first(),
         first_at=at.filter(is_own).min(),
         last_activity_at=at.filter(is_own).max(),

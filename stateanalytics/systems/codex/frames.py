@@ -158,7 +158,7 @@ class CodexLines(OfInput, key=("source", "file", "line_no")):
         read_from="payload.forked_from_id|payload.history_base.thread_id",
     )
     parent_thread_id = Text("thread that started it", read_from="payload.parent_thread_id")
-    child_thread_id = Text("subagent that it is about", read_from="payload.agent_thread_id")
+    child_thread_id = Text("subagent", read_from="payload.agent_thread_id|payload.new_thread_id")
     origin = Text("what began the thread, as stored", read_from="payload.source")
     thread_source = Text("who began the thread, as stored", read_from="payload.thread_source")
     agent_name = Text("name of the subagent", read_from="payload.agent_nickname")

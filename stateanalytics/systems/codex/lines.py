@@ -42,7 +42,9 @@ FIELDS: Fields = {
 _EXIT = r"(?m)^(?:Process exited with code|Exit code:)\s*(-?\d{1,9})"
 _EXIT_IN_JSON = r'"exit_code"\s*:\s*(-?\d{1,9})'
 _TOOK = r'(?m)(?:^Wall time:?|^Duration:|"duration_seconds"\s*:)\s*(\d{1,9}(?:\.\d+)?)'
-_OUTPUT, _MOST_CHARS_ABOVE = "\nOutput:\n", 400
+_OUTPUT, _MOST_CHARS_ABOVE, _COMMAND = "\nOutput:\n", 400, r"(?s)^Command: .*?\nChunk ID: "
+# Errors that the start of a shell prints in a sandbox do not belong to the command.
+_START_UP = r"/\S+/shellenv\.sh: line \d+: \S+: Operation not permitted(?:\n|\\n)?"
 _OUTPUT_IN_JSON = r'(?s)^\{"output":"(.*)","metadata":\{'
 _OUTPUT_BEGINS = r"(?s)^(.*?\n)Output:"
 # A script runs tools by itself. Its result begins with a text on how the script ended; the
@@ -55,6 +57,7 @@ _NOTHING_BELOW = r"\nOutput:\s*$"
 _TEXT_BEGINS = '{"type":"input_text","text":"'
 _BETWEEN_TEXTS = f'"}},{_TEXT_BEGINS}'
 _RESULT_IN_SCRIPT = r'\{\s*"(?:chunk_id|wall_time_seconds)"\s*:[^{}]{0,200}'
+_THROWN = r"(?m)^Script error:\nExit code: (-?\d{1,9})\n(?:.*\n){1,3}?Output:\n?"
 _HEAD_IN_SCRIPT = (
     rf"^\s*(?:{_RESULT_IN_SCRIPT}\}}|(?:Warning: truncated output.*\n)?Total output lines: \d+\s)"
 )
@@ -63,7 +66,7 @@ _OUTPUT_IN_SCRIPT = rf'{_RESULT_IN_SCRIPT}"output"\s*:\s*"'
 # Without an exit code, a command that has a session runs on; some scripts print only that, as a
 # text of its own, which the output of a command is not: that ends its line.
 _RUNS_ON_IN_SCRIPT = rf'(?i){_RESULT_IN_SCRIPT}"session_id"\s*:\s*\d|^session_id\W{{1,3}}\d+$'
-_UNESCAPED = {"\\n": "\n", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
+_UNESCAPED = {"\\n": "\n", "\\r": "\r", "\\t": "\t", '\\"': '"', "\\\\": "\\"}
 _QUOTED = r"""(?:"((?:[^"\\]|\\.)*)"|(?:String\.raw)?['`]((?:[^'`\\]|\\.)*)['`])"""
 _COMMAND_IN_SCRIPT = rf'\bcmd"?\s*[:=]\s*{_QUOTED}'
 _RUNS_ON = r"(?m)^Process running with session ID"
@@ -106,7 +109,7 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     seconds = pl.col("resets_s")
     tag = pl.col("error_type")
     output = ends_in(pl.col("output"), _MOST_SEARCHED_CHARS)
-    rows = _with_scripts(rows)
+    rows = _with_scripts(rows.with_columns(pl.col("output").str.replace(_START_UP, "")))
     classified = rows.with_columns(
         whole_numbers(_COUNTS),
         at=pl.when(known).then(pl.col("at").cast(MOMENT)),
@@ -162,12 +165,8 @@ def typed(rows: pl.DataFrame, _texts: pl.DataFrame, _parser: Parser) -> tuple[pl
     polls = asked.str.extract(rf"\btools\.({'|'.join(POLLS)})\(")
     read = read.with_columns(pl.coalesce("target", polls))
     first = pl.coalesce("text", words.list.first()).str.slice(0, _MOST_ERROR_CHARS)
-    says = phrase_of(
-        first,
-        gives_up=what.str.starts_with("answer_"),
-        asks=what.str.starts_with("answer_"),
-        corrects=what.str.starts_with("prompt_"),
-    )
+    is_answer, is_prompt = (what.str.starts_with(f"{kind}_") for kind in ("answer", "prompt"))
+    says = phrase_of(first, gives_up=is_answer, asks=is_answer, corrects=is_prompt)
     return (_with_results(read.with_columns(says=says)),)
 
 
@@ -186,11 +185,10 @@ def _with_scripts(rows: pl.DataFrame) -> pl.DataFrame:
     result = pl.when(text.str.contains(_OUTPUT_IN_SCRIPT)).then(
         _unescaped(result.str.strip_suffix('"'))
     )
-    printed = texts.list.eval(pl.coalesce(result, text)).list.join("\n")
+    printed = texts.list.eval(pl.coalesce(result, text.str.replace(_THROWN, ""))).list.join("\n")
     # If a script ran several commands, a nonzero exit code takes precedence.
-    exits = (_EXIT_IN_SCRIPT % code for code in (r"-?[1-9]\d*", "0"))
-    whole = texts.list.join("\n")
-    code = pl.coalesce(*(whole.str.extract(exited) for exited in exits))
+    exits = (_THROWN, *(_EXIT_IN_SCRIPT % code for code in (r"-?[1-9]\d*", "0")))
+    code = pl.coalesce(*(texts.list.join("\n").str.extract(exited) for exited in exits))
     is_done = (pl.col("script") == "completed") & code.is_null()
     runs_on = is_done & texts.list.eval(text.str.contains(_RUNS_ON_IN_SCRIPT)).list.any()
     return rows.with_columns(
@@ -215,8 +213,9 @@ def _asked() -> pl.Expr:
 
 def _below(text: pl.Expr) -> pl.Expr:
     """The output below the text of Codex; null if there is no such text."""
-    above, below = (text.str.splitn(_OUTPUT, 2).struct.field(f"field_{place}") for place in (0, 1))
-    return pl.when(above.str.len_chars() <= _MOST_CHARS_ABOVE).then(below)
+    parts = text.str.replace(_COMMAND, "").str.splitn(_OUTPUT, 2).struct
+    is_note = parts.field("field_0").str.len_chars() <= _MOST_CHARS_ABOVE
+    return pl.when(is_note).then(parts.field("field_1"))
 
 
 def _unescaped(text: pl.Expr) -> pl.Expr:
@@ -264,8 +263,7 @@ def _with_results(rows: pl.DataFrame) -> pl.DataFrame:
     is_late = (pl.col("exit_code") == 124) & pl.col("result").str.contains("timed out")
     is_late |= pl.col("refused").str.contains("timed out awaiting tools/call")
     failed, is_cancelled, is_declined = (
-        pl.any_horizontal(sign.fill_null(value=False) for sign in of)
-        for of in (signs, stops, refusals)
+        pl.any_horizontal(of).fill_null(value=False) for of in (signs, stops, refusals)
     )
     is_error = failed & ~is_cancelled & ~is_declined
     if_result = pl.when(is_result)

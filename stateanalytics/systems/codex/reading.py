@@ -89,7 +89,8 @@ def findings_of(
     events = kinds.filter(type_ == "event_msg")
     token_counts = rollouts.filter(what == "tokens").drop_nulls("sum_total_tokens")
     total, ordinal = pl.col("sum_total_tokens"), pl.col("ordinal")
-    is_call = what.is_in(["result", "tool_end"]) & pl.col("call_id").is_not_null()
+    # Calls that a script makes have their own ids, and no record of the call.
+    is_call = what.is_in(["result", "tool_end"]) & ~pl.col("call_id").str.starts_with("exec-")
     tools = details[frames.TOOLS.name]["call_id"]
     calls = pl.concat(
         [rollouts.select(pl.col("call_id").filter(what == "call")).to_series(), tools]

@@ -22,7 +22,7 @@ from stateanalytics.core.joins import left_joined, total
 from stateanalytics.errors import SourceError
 from stateanalytics.io.cells import Cell, cells_from_csv
 from stateanalytics.io.findings import all_findings, noted, noted_entities, noted_rows, texts_of
-from stateanalytics.io.json_lines import Parser, numbered, refuse_losses
+from stateanalytics.io.json_lines import Parser, moment, numbered, refuse_losses
 from stateanalytics.io.parts import Parts, by_source
 from stateanalytics.io.sqlite import Store, open_store
 from stateanalytics.io.sqlite_tables import read_table
@@ -500,6 +500,7 @@ def assembled(gathered: Gathered, *, of_tables: pl.DataFrame | None = None) -> P
         events=canonical.events_of(order, without_events),
         findings=findings if of_tables is None else all_findings(of_tables, findings),
         details=details,
+        proven_at=gathered.parts.select(at=moment("end_ms"))["at"].drop_nulls(),
     )
 
 

@@ -526,13 +526,15 @@ def _of_runs(runs: pl.DataFrame, parser: Parser) -> Gathered:
 def _export(path: Path) -> dict[str, Any] | None:
     """The document of ``opencode export``; None for anything else."""
     with open_regular(path) as file:
-        begin = file.read(4096)
-    text = begin.decode("utf-8", "replace").lstrip("\ufeff").lstrip()
-    is_document = text.startswith("{") and '"info"' in text[:200] and '"type"' not in text[:60]
-    if not is_document:
+        begin = file.read(4096).decode("utf-8", "replace").lstrip("\ufeff").lstrip()
+    # If stderr went into the same file, a note precedes the document.
+    note, _, text = begin.partition("{")
+    is_first = not note or (note.startswith("Exporting session:") and note.count("\n") == 1)
+    if not is_first or '"info"' not in text[:200] or '"type"' in text[:60]:
         return None
     try:
-        document = json.loads(read_octets(path)[0])
+        octets = read_octets(path)[0]
+        document = json.loads(octets[octets.index(b"{") :])
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) and "messages" in document else None
