@@ -398,7 +398,7 @@ LIFT = frame(Lift)
 
 
 class Faults(Columns, key=("fault_id",)):
-    """One fault: clusters of one cause, which one person would fix, ranked by cost."""
+    """One fault: the clusters of one cause, which one person would fix."""
 
     fault_id = Failures.fault_id
     title = Text("the title of its most expensive cluster")
@@ -502,7 +502,7 @@ RELATED = frame(Related)
 
 
 class Rules(Columns, key=("rule",)):
-    """The matches of one of your rules."""
+    """One of your rules, with the failures that it matches."""
 
     rule = Integer("number of the rule, from 1")
     name = Text("its name")
