@@ -609,6 +609,8 @@ INTERNAL, CUT_OFF = "provider_internal", "truncated_length"
     [
         ("rate_limit", 429, "You've hit your session limit · resets 9pm", "provider_quota"),
         ("rate_limit", 429, "Too many requests", "provider_rate_limit"),
+        ("rate_limit", 429, "You've hit your monthly spend limit", "provider_quota"),
+        ("rate_limit", 429, "Extra usage is required for 1M context", "provider_quota"),
         (None, 401, None, "provider_auth"),
         ("billing_error", None, None, "provider_quota"),
         ("overloaded", 529, None, "provider_internal"),
@@ -913,7 +915,9 @@ STOPPED_LATE = f"{REFUSED} Correction to the text above: this call was stopped w
         (None, "Exit code 143\nCommand timed out after 2m 0.0s", "timed_out.own_limit"),
         (None, "EACCES: permission denied, open '/root/a'", "failed.tool_error"),
         (None, "It is unavailable.", "failed.tool_error"),
+        (None, "spawn /opt/ripgrep/rg ENOENT", "failed.not_found"),
         (None, "Permission for this action has been denied.", "cancelled.permission_rejected"),
+        (None, "Permission for this tool use was denied.", "cancelled.permission_rejected"),
         (None, "This command requires approval", "cancelled.permission_rejected"),
         (None, "cd in '/x' was blocked. For security, …", "cancelled.permission_rejected"),
         (None, REFUSED, "cancelled.permission_rejected"),
