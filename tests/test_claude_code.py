@@ -27,6 +27,7 @@ from tests.transcripts import (
     begun_rollout,
     begun_transcript,
     facts_of,
+    file_of,
     findings_of,
     state_of,
     transcript_maker,
@@ -843,6 +844,22 @@ def test_a_background_subagent_ends_with_the_process_of_its_session(tmp_path, la
     row = state_of(facts, name)
     assert (row["outcome"], row["reason_codes"]) == ("aborted", "run.aborted.shutdown")
     assert facts.entities.filter(entity_id=name)["ended_at"].to_list() == [ended]
+
+
+@pytest.mark.parametrize(("late_s", "health"), [(60.0, "ok"), (0.0, "stalled")])
+def test_a_subagent_of_a_subagent_ends_with_the_result_of_its_call(tmp_path, late_s, health):
+    """The records of a subagent say nothing of its own; a result at once is a start."""
+    parent, child = a_subagent(result=None)
+    child.answer(call("toolu_2", "Agent", prompt="look"), stop="tool_use", usage=USAGE)
+    inner = Transcript("parent", f"{child.now:%Y-%m-%dT%H:%M:%S}", agent="a2")
+    inner.user("look")
+    child.result("toolu_2", "found", late_s)
+    inner.answer(say("done"), stop=None, usage=(1, 2, 3, 3))
+    note = (tmp_path / file_of(inner)).with_suffix(".meta.json")
+    note.parent.mkdir(parents=True)
+    note.write_text('{"toolUseId": "toolu_2"}')
+    facts = facts_of(tmp_path, parent, child, inner, as_of=parent.now + timedelta(days=1))
+    assert state_of(facts, f"{parent.session_id}/a2")["health"] == health
 
 
 @pytest.mark.slow
