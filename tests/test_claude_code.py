@@ -27,6 +27,7 @@ from tests.transcripts import (
     begun_rollout,
     begun_transcript,
     facts_of,
+    file_of,
     findings_of,
     state_of,
     transcript_maker,
@@ -609,6 +610,8 @@ INTERNAL, CUT_OFF = "provider_internal", "truncated_length"
     [
         ("rate_limit", 429, "You've hit your session limit · resets 9pm", "provider_quota"),
         ("rate_limit", 429, "Too many requests", "provider_rate_limit"),
+        ("rate_limit", 429, "You've hit your monthly spend limit", "provider_quota"),
+        ("rate_limit", 429, "Extra usage is required for 1M context", "provider_quota"),
         (None, 401, None, "provider_auth"),
         ("billing_error", None, None, "provider_quota"),
         ("overloaded", 529, None, "provider_internal"),
@@ -843,6 +846,22 @@ def test_a_background_subagent_ends_with_the_process_of_its_session(tmp_path, la
     assert facts.entities.filter(entity_id=name)["ended_at"].to_list() == [ended]
 
 
+@pytest.mark.parametrize(("late_s", "health"), [(60.0, "ok"), (0.0, "stalled")])
+def test_a_subagent_of_a_subagent_ends_with_the_result_of_its_call(tmp_path, late_s, health):
+    """The records of a subagent say nothing of its own; a result at once is a start."""
+    parent, child = a_subagent(result=None)
+    child.answer(call("toolu_2", "Agent", prompt="look"), stop="tool_use", usage=USAGE)
+    inner = Transcript("parent", f"{child.now:%Y-%m-%dT%H:%M:%S}", agent="a2")
+    inner.user("look")
+    child.result("toolu_2", "found", late_s)
+    inner.answer(say("done"), stop=None, usage=(1, 2, 3, 3))
+    note = (tmp_path / file_of(inner)).with_suffix(".meta.json")
+    note.parent.mkdir(parents=True)
+    note.write_text('{"toolUseId": "toolu_2"}')
+    facts = facts_of(tmp_path, parent, child, inner, as_of=parent.now + timedelta(days=1))
+    assert state_of(facts, f"{parent.session_id}/a2")["health"] == health
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("result", [None, {"status": "async_launched"}])
 def test_a_subagent_that_nobody_saw_complete_is_stalled(tmp_path, result):
@@ -913,7 +932,9 @@ STOPPED_LATE = f"{REFUSED} Correction to the text above: this call was stopped w
         (None, "Exit code 143\nCommand timed out after 2m 0.0s", "timed_out.own_limit"),
         (None, "EACCES: permission denied, open '/root/a'", "failed.tool_error"),
         (None, "It is unavailable.", "failed.tool_error"),
+        (None, "spawn /opt/ripgrep/rg ENOENT", "failed.not_found"),
         (None, "Permission for this action has been denied.", "cancelled.permission_rejected"),
+        (None, "Permission for this tool use was denied.", "cancelled.permission_rejected"),
         (None, "This command requires approval", "cancelled.permission_rejected"),
         (None, "cd in '/x' was blocked. For security, …", "cancelled.permission_rejected"),
         (None, REFUSED, "cancelled.permission_rejected"),

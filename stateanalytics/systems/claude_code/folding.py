@@ -491,7 +491,11 @@ def turns_of(rows: pl.DataFrame, messages: pl.DataFrame, tools: pl.DataFrame) ->
         pl.col(USAGE).sum(), n_answers=pl.len(), model=pl.col("model").drop_nulls().last()
     )
     turns = left_joined(_record_facts(rows), of_messages, _call_counts(tools, rows), on=TURN)
-    turns = _with_exits(left_joined(turns, _reported_ends(rows), on=THREAD), rows)
+    # The records of a subagent do not say how its own subagents ended: these have a result.
+    nested = tools.filter(~pl.col("is_error"), pl.col("thread_id").str.contains("/"))
+    by_child = nested.group_by("source", thread_id="child_thread_id")
+    returned = by_child.agg(returned_at=pl.col("ended_at").max())
+    turns = _with_exits(left_joined(turns, _reported_ends(rows), returned, on=THREAD), rows)
     counts = ("n_answers", *USAGE, "n_tool_calls", "n_tool_errors", "n_open_tools", "n_tools_good")
     known = turns.with_columns(
         pl.col(counts).fill_null(0),
@@ -622,8 +626,7 @@ def _record_facts(rows: pl.DataFrame) -> pl.DataFrame:
     n_final_chars = pl.when(~has_none).then("n_final_chars")
     # Records before the first prompt are mostly names and settings, no turn.
     is_turn = (pl.col("turn_no") > 0) | (pl.col("answer_seq") >= 0)
-    marks = {"is_unstopped": is_unstopped, "n_final_chars": n_final_chars}
-    return turns.filter(is_turn).with_columns(**marks).collect()
+    return turns.filter(is_turn).with_columns(n_final_chars, is_unstopped=is_unstopped).collect()
 
 
 def _with_exits(turns: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -685,9 +688,9 @@ def _situation_rules() -> dict[str, pl.Expr]:
     # The agent that summarises a conversation for a compaction writes one answer and no end.
     is_compaction = pl.col("thread_id").str.contains(r"/acompact-[^/]+$")
     is_ended_by_tool = is_closed & (pl.col("tool_end_seq") > answer)
-    is_known_over = (
-        _is_reported("completed") | (pl.col("is_last") & is_end & is_compaction) | is_ended_by_tool
-    )
+    has_returned = pl.col("returned_at") >= pl.col("last_activity_at")
+    is_over = pl.col("is_last") & is_end & (is_compaction | has_returned)
+    is_known_over = _is_reported("completed") | is_over | is_ended_by_tool
     is_unanswered = is_closed & (input_ > answer)
     is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
     had_later, has_exited = ~pl.col("is_last"), pl.col("gone_at").is_not_null()
