@@ -334,6 +334,17 @@ def test_signs_of_turns(first, last, expected):
     assert found["lost_s"].sum() == waited_s
 
 
+def test_each_turn_has_its_own_stops_and_compactions():
+    rows = {1: {"is_interrupted": True}, 2: {}, 3: {"is_interrupted": True, "n_compactions": 1}}
+    turned = pl.concat([a_turn(number, **row) for number, row in rows.items()])
+    found = effort_of(CALLS.empty(), turned, signs_of(CALLS.empty(), turned, Policy.v1(), turned))
+    found = found.sort("turn_no", nulls_last=True)
+    stopped, compacted = "stopped by a person", "conversation compacted"
+    whole = f"2 × {stopped}; {compacted}"
+    assert found["why"].to_list() == [stopped, None, f"{stopped}; {compacted}", whole]
+    assert found["effort"].to_list() == ["smooth", "smooth", "struggled", "struggled"]
+
+
 def test_equal_signs_of_several_turns_are_said_once():
     turned = pl.concat([a_turn(number, is_empty=True) for number in range(3)])
     found = effort_of(CALLS.empty(), turned, signs_of(CALLS.empty(), turned, Policy.v1(), turned))
@@ -709,6 +720,8 @@ def test_only_a_person_stops_by_a_sign(of_turn, n):
     for some in (turned, turned.clear()):  # it may have begun before the window
         found = signs_of(CALLS.conform(stopped), some, Policy.v1(), turned)
         assert found.filter(sign="interrupted").height == n
+    of_turns = effort_of(CALLS.conform(stopped), turned, found).drop_nulls("turn_no")
+    assert of_turns["why"].to_list() == ["stopped by a person" if n else None]
 
 
 def test_results_without_calls_and_calls_named_twice_harm_nobody(tmp_path):

@@ -15,14 +15,7 @@ import polars as pl
 
 from stateanalytics.core.joins import collected, collected_all
 from stateanalytics.core.package_tables import table_rows
-from stateanalytics.failures.traces import (
-    CUT,
-    IS_TRACE,
-    LIMITS,
-    VIA,
-    reduce_traces,
-    trace_as_shown,
-)
+from stateanalytics.failures.traces import CUT, IS_TRACE, LIMITS, VIA, reduce_traces, trace_as_shown
 
 # Characters of the private use area that mark places while a message is worked on. No
 # message can hold them: they are removed first. A placeholder stands between the first two;
@@ -86,10 +79,7 @@ DURATION = (
 )
 METHODS = "GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS"
 #: In the first line of an HTTP request only the path is replaced.
-REQUEST = (
-    rf"(?-u:\b)({METHODS}) [^\s\"']+ (HTTP/[0-9])",
-    f"${{1}} {OPEN}{CLOSE} ${{2}}",
-)
+REQUEST = (rf"(?-u:\b)({METHODS}) [^\s\"']+ (HTTP/[0-9])", f"${{1}} {OPEN}{CLOSE} ${{2}}")
 
 #: Numbers and names that distinguish failures: (kind, pattern). A word that begins with a match
 #: is kept and never merged.
@@ -123,10 +113,7 @@ KEPT: tuple[tuple[str, str], ...] = (
         r"|(?:ORA-|AADSTS|NETSDK|PGRST)\d{3,7}|ERR_[A-Z0-9_]+)\b",
     ),
     ("signal", r"(?i:signal)(?i: number)?[ =:]+\d{1,2}\b"),
-    (
-        "language version",
-        r"(?i:python|node|java|php|ruby|perl|lua|gcc|clang)[ -]?v?\d+\.\d+\b",
-    ),
+    ("language version", r"(?i:python|node|java|php|ruby|perl|lua|gcc|clang)[ -]?v?\d+\.\d+\b"),
     (
         "model",
         r"(?i:(?:[a-z][a-z_-]*[/.])*(?:gpt|claude|opus|sonnet|haiku|gemini|gemma"
@@ -218,10 +205,7 @@ _REPLACED: tuple[tuple[str | None, tuple[tuple[str, str], ...]], ...] = (
     ),
     (
         rf"\.(?:{HOST_ENDINGS})(?-u:\b)|localhost",
-        (
-            (_HOST, f"{OPEN}HOST{CLOSE}$1"),
-            (r"(?-u:\b)localhost(?-u:\b)", f"{OPEN}HOST{CLOSE}"),
-        ),
+        ((_HOST, f"{OPEN}HOST{CLOSE}$1"), (r"(?-u:\b)localhost(?-u:\b)", f"{OPEN}HOST{CLOSE}")),
     ),
 )
 _WORD = rf"{_INSIDE}*[0-9]{_INSIDE}*{_ENDING}|{_INSIDE}*[0-9]"

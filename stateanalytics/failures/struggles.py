@@ -77,6 +77,12 @@ _READERS = (
 """Tools that change nothing in a project."""
 _OF_CALLS = ("tool", "target", "message", "n_answer_tokens")
 """Columns of calls that turns do not have."""
+_OF_TURNS = {
+    "provider_retries": "n_retries",
+    "interrupted": "is_interrupted",
+    "compacted": "n_compactions",
+}
+"""Signs that turns record, and the column with the number or mark of each turn."""
 
 
 def turns(snap: Facts) -> pl.DataFrame:
@@ -188,8 +194,9 @@ def _repeated(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFrame:
     failing = known.with_columns(row=pl.struct(*call, "is_failed", gap=gap).rle_id())
     failed = failing.filter("is_failed")
     errors = _signs(failed, "repeated_error", rules["n_repeated_errors"], ["row"])
-    # Calls that only read between two attempts do not count as progress.
-    looked = known.filter(~(_is_reading() & (pl.col("outcome") == "ok")))
+    # To read something between two attempts, by a tool or else a command, changes nothing.
+    is_reading = pl.col("tool").str.to_lowercase().is_in(_READERS) | pl.col("is_look")
+    looked = known.filter(~(is_reading & (pl.col("outcome") == "ok")).fill_null(value=False))
     again = looked.with_columns(row=pl.struct(*call, "is_failed").rle_id()).filter("is_failed")
     retried = _signs(again, "unchanged_retry", 2, ["row"])
     # Polling the output of a process is waiting, not a loop.
@@ -215,12 +222,6 @@ def _alternating(known: pl.DataFrame, rules: Mapping[str, float]) -> pl.DataFram
     filled = pl.col("row").backward_fill(limit=2).over(_THREAD)
     rows = marked.with_columns(row=stretch).with_columns(filled)
     return _signs(rows.drop_nulls("row"), "alternating", rules["n_alternating"], ["row"])
-
-
-def _is_reading() -> pl.Expr:
-    """Whether a call only reads, by its tool or else by its command."""
-    is_reader = pl.col("tool").str.to_lowercase().is_in(_READERS)
-    return (is_reader | pl.col("is_look")).fill_null(value=False)
 
 
 def _is_down() -> pl.Expr:
@@ -384,11 +385,9 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
         entity_type=pl.lit("session"), entity_id="thread_id", turn_no=pl.lit(None, pl.Int64)
     )
     # Giving up only counts in the last turn: after another one, the work went on.
-    last_turns = turned.group_by(_THREAD).agg(first_call=pl.col("entity_id").last())
-    marked = last_turns.with_columns(is_last=pl.lit(value=True))
-    is_end = pl.col("is_last").fill_null(value=False) & pl.col("is_end")
-    of_threads = found.join(marked, on=[*_THREAD, "first_call"], how="left")
-    of_threads = of_threads.with_columns(is_end=is_end)
+    last_turns = turned.group_by(_THREAD).agg(first_call=pl.col("entity_id").last(), is_last=True)
+    of_threads = found.join(last_turns, on=[*_THREAD, "first_call"], how="left")
+    of_threads = of_threads.with_columns(pl.col("is_end") & pl.col("is_last"))
     of_turns = turned.select(*both, "entity_type", "entity_id")
     efforts = [
         _efforts(threads.unique(_THREAD, maintain_order=True), called, of_threads, _THREAD),
@@ -400,14 +399,19 @@ def effort_of(called: pl.DataFrame, turned: pl.DataFrame, found: pl.DataFrame) -
 
 
 def _by_turn(found: pl.DataFrame, turned: pl.DataFrame) -> pl.DataFrame:
-    """Signs by turn: the retries of a thread are divided among its turns."""
-    is_retried = found["sign"] == "provider_retries"
-    if not is_retried.any():
-        return found
-    columns = {"n_calls": "n_retries", "lost_s": "retry_s", "first_call": "entity_id"}
-    own = turned.filter(pl.col("n_retries") > 0).select(*_THREAD, "turn_no", **columns)
-    of_turns = found.filter(is_retried).drop("turn_no", *columns).join(own, on=_THREAD)
-    return pl.concat([found.filter(~is_retried), of_turns], how="diagonal")
+    """Signs by the turns that have them: each has its own retries, stops and compactions."""
+    parts = [found.filter(~pl.col("sign").is_in(list(_OF_TURNS)))]
+    for sign, column in _OF_TURNS.items():
+        number = pl.col(column).cast(pl.Int64)
+        lost_s = pl.col("retry_s") if sign == "provider_retries" else pl.lit(0.0)
+        columns = {"n_calls": number, "lost_s": lost_s, "first_call": "entity_id"}
+        own = turned.filter(number > 0).select(*_THREAD, "turn_no", **columns)
+        of_sign = found.filter(sign=sign).join(own, on=_THREAD, how="left", suffix="_own")
+        # What only calls record stays with their first turn.
+        kept = pl.when(pl.col("turn_no_own").is_null())
+        moved = {name: kept.then(name).otherwise(f"{name}_own") for name in ("turn_no", *columns)}
+        parts.append(of_sign.with_columns(**moved))
+    return pl.concat(parts, how="diagonal")
 
 
 def _efforts(
@@ -453,7 +457,7 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
         .agg(
             is_given_up=pl.col("is_end").any(),
             is_stuck=is_stuck.any(),
-            weight=weight.sum(),
+            is_hard=weight.sum() >= 2,
             signs=sign.unique(maintain_order=True).str.join(", "),
             why=of.unique(maintain_order=True).str.join("; "),
             first_call=pl.col("first_call").first(),
@@ -461,6 +465,5 @@ def _judged(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
             n_tokens=pl.col("n_tokens").max(),
         )
     )
-    is_hard = pl.col("weight") >= 2
-    hardest = first_word("smooth", given_up="is_given_up", stuck="is_stuck", struggled=is_hard)
-    return grouped.with_columns(effort=hardest).drop("is_given_up", "is_stuck", "weight")
+    hardest = first_word("smooth", given_up="is_given_up", stuck="is_stuck", struggled="is_hard")
+    return grouped.with_columns(effort=hardest).drop("is_given_up", "is_stuck", "is_hard")
