@@ -746,6 +746,26 @@ def test_the_exact_kind_of_an_error_decides_before_its_tag(tmp_path: Path) -> No
         assert shown[transcript.session_id].endswith(f".{cause}"), given
 
 
+def test_what_another_session_asks_for_begins_a_turn_once_the_last_one_is_over(tmp_path):
+    """In the middle of a turn it is a part of that."""
+    transcript = begun_transcript()
+    for minutes in (0, 90):
+        ask = {"isMeta": True, "origin": {"kind": "peer"}}
+        transcript.now += timedelta(minutes=minutes)
+        CALL(transcript)
+        transcript.result("t", "It ran.")
+        transcript.user("Another Claude session sent a message: …", **ask)
+        GOOD(transcript)
+        transcript.add("system", subtype="turn_duration", durationMs=1000)
+        transcript.user("<local-command-stdout>Context</local-command-stdout>", isMeta=True)
+        transcript.now += timedelta(minutes=minutes)
+        transcript.user("Another Claude session sent a message: …", **ask)
+    GOOD(transcript)
+    turns = facts_of(tmp_path, transcript).detail(frames.TURNS)
+    assert turns["situation"].to_list() == ["good"] * 3
+    assert (turns["ended_at"] - turns["started_at"]).dt.total_minutes().to_list()[0] == 0
+
+
 def test_a_turn_that_failed_costs_what_it_took_and_not_its_whole_session(tmp_path: Path) -> None:
     transcript = begun_transcript("went on")
     overloaded(transcript)

@@ -142,16 +142,20 @@ def _shuffled(rows: pl.DataFrame) -> pl.DataFrame:
 def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
     """Turn a person's commands into prompts if the model answers them, else into hidden text.
 
+    A message of another session is a prompt if it comes between two turns.
+
     Claude Code writes a caveat before a command that is not meant for the model. A skill that an
     answer called also begins with a command, after the result of that call. An interrupt right
     after a command stopped only the command, unless it is one of a tool.
     """
     what = pl.col("what")
-    around = ("caveat", "command", "output", "hidden", "stop", "turn_end", "hook_stop", *SIGNS)
+    hidden = ("caveat", "command", "output", "hidden")
+    around = (*hidden, "peer", "stop", "turn_end", "hook_stop", *SIGNS)
     is_sign = what.is_in(list(around)) & ~what.is_in(["progress", "summary"])
     sign = pl.when(is_sign & ~pl.col("is_repeated")).then(what)
     shown = pl.when(~sign.is_in(["output", "hidden"])).then(sign)
     before, shown_before = (signs.shift(1).forward_fill().over(THREAD) for signs in (sign, shown))
+    last = sign.replace([*hidden, "injected"], None).shift(1).forward_fill().over(THREAD)
     after, shown_after = (signs.shift(-1).backward_fill().over(THREAD) for signs in (sign, shown))
     answers = ("assistant", "api_error", "retry", "interrupt", "stop", "shutdown")
     is_answered = shown_after.is_in(list(answers))
@@ -165,10 +169,10 @@ def _with_commands(rows: pl.DataFrame) -> pl.DataFrame:
             | (after == "hidden") & shown_after.is_null()
         )
     )
-    is_injected = what.is_in(["caveat", "command", "output", "hidden"]) | (
-        what.is_in(["stop", "shutdown"]) & (before == "command")
-    )
-    is_prompt = begins | (what == "blocked")
+    is_of_command = what.is_in(["stop", "shutdown"]) & (before == "command")
+    is_injected = what.is_in([*hidden, "peer"]) | is_of_command
+    is_asked = (what == "peer") & (last.fill_null("turn_end") == "turn_end")
+    is_prompt = begins | (what == "blocked") | is_asked
     means = {"prompt": is_prompt, "injected": is_injected, "interrupt": what == "stop"}
     return rows.with_columns(what=pl.coalesce(situations.first_that_holds(means), what))
 
@@ -692,10 +696,8 @@ def _situation_rules() -> dict[str, pl.Expr]:
     is_over = pl.col("is_last") & is_end & (is_compaction | has_returned)
     is_known_over = _is_reported("completed") | is_over | is_ended_by_tool
     is_unanswered = is_closed & (input_ > answer)
-    is_odd = stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS))
     had_later, has_exited = ~pl.col("is_last"), pl.col("gone_at").is_not_null()
-    may_be_over = had_later | pl.col("is_unstopped")
-    is_said = is_end & pl.col("is_unstopped") & (pl.col("n_final_chars") > 0)
+    has_words, is_unstopped = is_end & (pl.col("n_final_chars") > 0), pl.col("is_unstopped")
     return {
         "ended_by_model": pl.col("model_end_seq") > answer,
         "interrupted": pl.col("interrupt_seq") > answer,
@@ -715,12 +717,12 @@ def _situation_rules() -> dict[str, pl.Expr]:
         "ended": is_unanswered & (answer >= 0) & (pl.col("turn_end_seq") > input_),
         "stopped": _is_reported("stopped"),
         "reported_failed": _is_reported("failed"),
-        "unknown_finish": is_end & is_odd,
+        "unknown_finish": is_end & stop.is_not_null() & ~stop.is_in(list(_CONTINUING_STOPS)),
         "continued": pl.col("continued_seq") > answer,
-        "left": (pl.col("exit_seq") > answer) & ~is_said.fill_null(value=False),
+        "left": (pl.col("exit_seq") > answer) & ~(has_words & is_unstopped).fill_null(value=False),
         "max_budget": has_exited & pl.col("has_spent"),
         "exited": has_exited,
-        "good_inferred": may_be_over & is_end & (pl.col("n_final_chars") > 0),
+        "good_inferred": (had_later | is_unstopped) & has_words,
         "aborted": had_later & (~is_closed | (is_unanswered & (pl.col("n_lost_tools") > 0))),
         "superseded": had_later,
         "question": pl.col("n_questions") > 0,

@@ -248,6 +248,7 @@ def _what() -> pl.Expr:
         "command": is_own & ~is_meta & begins_command,
         "output": is_own & ~is_meta & begins_local,
         "hidden": is_own & (begins_bash | (is_meta & ~begins_injected)),
+        "peer": pl.col("origin_kind") == "peer",
         "injected": is_meta | ~is_own | begins_injected,
         "prompt": pl.lit(value=True),
     }
