@@ -427,7 +427,8 @@ def collect(
         library or Dask's ``Client().get_executor()``, or with ``apply_async``, such as Ray's
         ``ray.util.multiprocessing.Pool()``. It stays open. By default ``jobs`` processes run.
     jobs : int
-        Number of processes; 1: all sources are read in this one.
+        Number of processes; 1: all sources are read in this one. A script that asks for more
+        needs ``if __name__ == "__main__":``, as each process imports it.
     bodies, redact : bool
         As for `Snapshot.archive`.
     on_error : {"skip", "raise", "salvage"}
