@@ -194,7 +194,11 @@ def part_then(part: Json, limit: int, *, is_dated: bool = False) -> Json | None:
     kept = {} if begun_later else {"time": {"start": time["start"]}}
     if state is None:
         return {**then, **kept}
-    return {**then, "state": {"status": "pending" if begun_later else "running", **kept}}
+    if begun_later:
+        return {**then, "state": {"status": "pending"}}
+    # opencode writes the input when a call begins to run.
+    kept |= {"input": state["input"]} if "input" in state else {}
+    return {**then, "state": {"status": "running", **kept}}
 
 
 def session_then(info: Json, limit: int) -> Json | None:
